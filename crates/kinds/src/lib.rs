@@ -1,3 +1,7 @@
-//! What Bursar knows about kinds: the shape of built-in and custom objects, and the pure functions over that shape.
+//! What is known about kinds of objects, and what can be done with an object by knowing its kind: decoding, field
+//! validation, patches, server-side apply, structural schemas, OpenAPI. Pure functions on `serde_json::Value`.
+//!
+//! Start reading at [`schema::Catalogue`]: built-in kinds and custom resources both become one.
 
 pub mod field_error;
+pub mod schema;
