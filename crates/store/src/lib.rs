@@ -1,1 +1,37 @@
-//! store
+//! Where Bursar's state is kept: rows in tables, written in atomic batches, read back whole at start.
+//!
+//! Everything that is asked of the state is answered from memory, so a store has only three duties: hand every row over once
+//! ([`Store::load`]), make one group of changes durable as a whole ([`Store::commit`]), and refuse to do so for a writer that
+//! was replaced ([`StoreError::Fenced`]). Start reading at [`Store`]; [`Batch`] is what travels through it.
+//!
+//! ```text
+//!   sequencer ──Batch──▶ Store::commit ──▶ memory     for tests and simulations
+//!                                     ├──▶ embedded   an append-only log and snapshots in a folder, over `disk::Disk`
+//!                                     └──▶ etcd       a shared store with several replicas standing by
+//! ```
+//!
+//! What is deliberately absent: reads by key, iterators, transactions that can be rolled back. A store never interprets a row.
+
+mod batch;
+pub mod disk;
+mod error;
+mod memory;
+
+pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
+pub use error::StoreError;
+pub use memory::{MemoryStore, SharedMemory};
+
+/// One durable home of the state, held by its only writer.
+pub trait Store: Send {
+    /// Hands over every live row once, in no promised order. Called once, before the first commit.
+    fn load(&mut self, visit: &mut dyn FnMut(Table, &[u8], &[u8])) -> Result<(), StoreError>;
+
+    /// Makes the whole batch durable, or nothing of it. When this returns `Ok` the rows survive a crash.
+    ///
+    /// After an error the state on disk is either the old or the new one and the store must not be used again: the caller
+    /// stops, and the next start finds out which it is.
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+
+    /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.
+    fn close(self: Box<Self>) -> Result<(), StoreError>;
+}
