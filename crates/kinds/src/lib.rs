@@ -4,4 +4,8 @@
 //! Start reading at [`schema::Catalogue`]: built-in kinds and custom resources both become one.
 
 pub mod field_error;
+pub mod patch;
 pub mod schema;
+
+#[cfg(test)]
+mod test_schema;
