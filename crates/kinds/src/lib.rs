@@ -3,9 +3,11 @@
 //!
 //! Start reading at [`schema::Catalogue`]: built-in kinds and custom resources both become one.
 
+pub mod builtin;
+pub mod facts;
 pub mod field_error;
 pub mod patch;
 pub mod schema;
 
-#[cfg(test)]
-mod test_schema;
+pub use builtin::builtin;
+pub use facts::facts;

@@ -29,7 +29,8 @@ pub struct Catalogue {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Type {
     pub shape: Shape,
-    /// The published name (`io.k8s.api.core.v1.Pod`) when other documents can refer to this type.
+    /// The published name of an object type (`io.k8s.api.core.v1.Pod`), by which other documents refer to it. Scalars of a
+    /// built-in kind may carry the name of their Go type (`v1.PullPolicy`), which only error messages show.
     pub name: Option<Box<str>>,
     /// `null` is a value of its own here. Elsewhere null means absent and is dropped.
     pub nullable: bool,
@@ -137,15 +138,22 @@ pub struct Wire {
     pub target: WireTarget,
 }
 
-/// How the bytes of a field are to be read; what they mean is the shape of its type.
+/// How the bytes of a field are to be read where its shape alone does not say. It speaks about the values at the leaves:
+/// of a map or a list of such things, about each value in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireKind {
-    Varint,
-    Fixed64,
-    /// Strings, bytes, messages.
-    Length,
+    /// As the shape says.
+    Plain,
     /// A message with one repeated field `items = 1` around a JSON list (`Verbs`, `ExtraValue`).
     WrappedList,
+    /// A message with one field `raw = 1` that holds JSON text.
+    Raw,
+    /// A schema, or a boolean: `allows = 1`, `schema = 2`.
+    SchemaOrBool,
+    /// A schema, or a list of schemas: `schema = 1`, `jsonSchemas = 2`.
+    SchemaOrArray,
+    /// A schema, or a list of property names: `schema = 1`, `property = 2`.
+    SchemaOrStrings,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -201,22 +209,24 @@ impl Catalogue {
         &self.get(id).shape
     }
 
-    /// Adds a type. One with a name can be found again by it; of two with one name the later wins.
+    /// Adds a type. An object with a name can be found again by it; of two with one name the later wins.
     pub fn add(&mut self, ty: Type) -> TypeId {
         let id = TypeId(u32::try_from(self.types.len()).expect("a catalogue holds fewer than 2^32 types"));
-        if let Some(name) = &ty.name {
-            self.names.insert(name.clone(), id);
-        }
+        self.remember(id, &ty);
         self.types.push(ty);
         id
     }
 
     /// Puts a type in place of an earlier one: reserve an id first, fill it later, and recursion is possible.
     pub fn set(&mut self, id: TypeId, ty: Type) {
-        if let Some(name) = &ty.name {
+        self.remember(id, &ty);
+        self.types[id.0 as usize] = ty;
+    }
+
+    fn remember(&mut self, id: TypeId, ty: &Type) {
+        if let (Some(name), Shape::Object(_)) = (&ty.name, &ty.shape) {
             self.names.insert(name.clone(), id);
         }
-        self.types[id.0 as usize] = ty;
     }
 
     pub fn named(&self, name: &str) -> Option<TypeId> {
