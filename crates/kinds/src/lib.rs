@@ -11,3 +11,6 @@ pub mod schema;
 
 pub use builtin::builtin;
 pub use facts::facts;
+
+#[cfg(test)]
+mod test_schema;
