@@ -2,7 +2,7 @@
 //!
 //! The upstream parser has a quick path for numbers that fit 64 bits and a slow one over arbitrary decimals. Which of
 //! the two a text takes is visible from outside, because only the quick one keeps the sender's spelling. So the split
-//! is reproduced here as a rule about text ([`keeps_text`]), while the value has a single, exact computation.
+//! is reproduced here as a rule about text ([`takes_quick_path`]), while the value has a single, exact computation.
 
 use std::fmt;
 
@@ -16,13 +16,12 @@ pub const TEXT_BYTES_MAX: usize = 64;
 /// to one nano-unit; Kubernetes builds the power of ten first, and for a large exponent never comes back.
 pub const EXPONENT_MAX: i64 = 60;
 
-/// 10^21 units: Kubernetes has no decimal suffix beyond E, and prints 1000E as "1".
-const DECIMAL_SI_NANOS_END: u128 = 10u128.pow(30);
-/// 2^70 units: no binary suffix beyond Ei, so a sum of 1024Ei would print as "1".
-const BINARY_SI_NANOS_END: u128 = (1u128 << 70) * NANOS_PER_UNIT.unsigned_abs();
-/// Exponents have a print for every power; the end of 128 bits is near 1.7e38 nano-units, and stopping at a round
-/// number before it keeps rounding up always possible.
-const DECIMAL_EXPONENT_NANOS_END: u128 = 10u128.pow(38);
+/// 128 bits end near 1.7e29 units; stopping at a round number before that keeps rounding up always possible.
+const NANOS_END: u128 = 10u128.pow(38);
+/// 1000E. Kubernetes has no decimal suffix beyond E and prints a multiple of this without any: 1000E becomes "1".
+const DECIMAL_SI_NANOS_LOST: u128 = 10u128.pow(30);
+/// 1024Ei, for the same reason.
+const BINARY_SI_NANOS_LOST: u128 = (1u128 << 70) * NANOS_PER_UNIT.unsigned_abs();
 /// A value written with a binary suffix is capped, not refused, at 2^63-1 units. That is upstream's rule.
 const BINARY_CAP_NANOS: u128 = i64::MAX.unsigned_abs() as u128 * NANOS_PER_UNIT.unsigned_abs();
 
@@ -37,7 +36,9 @@ pub enum ParseError {
     TooLong,
     /// An exponent beyond ±[`EXPONENT_MAX`].
     Exponent,
-    /// A value that could not be printed and read back: from 1000E, or 1024Ei, or 1e29 on.
+    /// A value Kubernetes would print as another one: a multiple of 1000E.
+    Unprintable,
+    /// 1e29 or more.
     TooLarge,
 }
 
@@ -53,9 +54,8 @@ impl fmt::Display for ParseError {
             ParseError::Exponent => {
                 write!(f, "the exponent of a quantity must be between -{EXPONENT_MAX} and {EXPONENT_MAX}")
             }
-            ParseError::TooLarge => f.write_str(
-                "quantity too large: must be below 1000E (1024Ei with binary suffixes, 1e29 with an exponent)",
-            ),
+            ParseError::Unprintable => f.write_str("quantity cannot be written back: there is no suffix beyond E"),
+            ParseError::TooLarge => f.write_str("quantity too large: must be below 1e29"),
         }
     }
 }
@@ -77,38 +77,41 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, ParseError> {
     }
     let parts = split(text)?;
     let scale = Scale::of(parts.suffix)?;
+    if !parts.has_digits && !takes_quick_path(&parts, scale) {
+        return Err(ParseError::Numeric); // upstream's decimals need a digit, its integers do not
+    }
     let magnitude = match scale {
         Scale::Decimal(exponent) | Scale::Exponent(exponent) => decimal_nanos(&parts, exponent),
         Scale::Binary(shift) => Some(binary_nanos(&parts, shift)),
     };
-    let magnitude = magnitude.ok_or(ParseError::TooLarge)?;
+    let magnitude = magnitude.filter(|nanos| *nanos < NANOS_END).ok_or(ParseError::TooLarge)?;
     let mut format = scale.format();
     if format == Format::BinarySi && magnitude != 0 && magnitude < NANOS_PER_UNIT.unsigned_abs() {
         format = Format::DecimalSi; // a fraction has no binary spelling
     }
-    if magnitude >= nanos_end(format) {
-        return Err(ParseError::TooLarge);
-    }
     let nanos = i128::try_from(magnitude).map_err(|_| ParseError::TooLarge)?;
     let amount = Amount::from_nanos(if parts.negative { -nanos } else { nanos });
+    if !is_printable(amount, format) {
+        return Err(ParseError::Unprintable);
+    }
     Ok(Parsed { amount, format, keeps_text: keeps_text(&parts, scale) })
 }
 
-/// Whether Kubernetes could print this value in this format without losing it.
+/// Whether the value is in range and Kubernetes could print it in this format without losing it.
 pub(crate) fn is_printable(amount: Amount, format: Format) -> bool {
-    amount.nanos().unsigned_abs() < nanos_end(format)
-}
-
-fn nanos_end(format: Format) -> u128 {
-    match format {
-        Format::DecimalSi => DECIMAL_SI_NANOS_END,
-        Format::BinarySi => BINARY_SI_NANOS_END,
-        Format::DecimalExponent => DECIMAL_EXPONENT_NANOS_END,
-    }
+    let magnitude = amount.nanos().unsigned_abs();
+    let lost = match format {
+        Format::DecimalSi => magnitude != 0 && magnitude.is_multiple_of(DECIMAL_SI_NANOS_LOST),
+        Format::BinarySi => magnitude != 0 && magnitude.is_multiple_of(BINARY_SI_NANOS_LOST),
+        Format::DecimalExponent => false,
+    };
+    magnitude < NANOS_END && !lost
 }
 
 struct Parts<'a> {
     negative: bool,
+    /// Whether there is a digit at all in front of the suffix, be it a leading zero.
+    has_digits: bool,
     /// Digits before the point, leading zeros gone. May be empty.
     whole: &'a [u8],
     /// Digits after the point. May be empty.
@@ -132,6 +135,7 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
     }
     Ok(Parts {
         negative: bytes.first() == Some(&b'-'),
+        has_digits: whole_end > sign || !fraction.is_empty(),
         whole: &bytes[whole_start..whole_end],
         suffix: &text[fraction.end..],
         fraction: &bytes[fraction],
@@ -195,7 +199,7 @@ fn decimal_nanos(parts: &Parts<'_>, exponent: i32) -> Option<u128> {
     let digits = || parts.whole.iter().chain(parts.fraction).copied();
     let count = parts.whole.len() + parts.fraction.len();
     // How far the decimal point of the nano count lies behind the last digit (negative: in front of it).
-    let shift = i64::from(exponent) + 9 - i64::try_from(parts.fraction.len()).ok()?;
+    let shift = last_digit_exponent(parts, exponent) + 9;
     if shift >= 0 {
         let mantissa = number(digits())?;
         if mantissa == 0 {
@@ -238,26 +242,38 @@ fn number(digits: impl Iterator<Item = u8>) -> Option<u128> {
     digits.into_iter().try_fold(0u128, |sum, digit| sum.checked_mul(10)?.checked_add(u128::from(digit - b'0')))
 }
 
-/// Whether the text is repeated when the quantity is printed: upstream's quick path took it and found nothing to
-/// tidy up. It looks only at the digits, so spellings like `01`, `+1` and `1.500` pass.
-fn keeps_text(parts: &Parts<'_>, scale: Scale) -> bool {
+/// Whether upstream's 64-bit path takes this text. Visible from outside in two ways: only that path keeps the sender's
+/// spelling, and only that path reads a number without digits as zero.
+fn takes_quick_path(parts: &Parts<'_>, scale: Scale) -> bool {
     // An empty whole part counts as the digit 0 upstream.
     let whole_digits = parts.whole.len().max(1);
     match scale {
         Scale::Decimal(exponent) | Scale::Exponent(exponent) => {
-            let digits = whole_digits + parts.fraction.len();
-            let Ok(fraction) = i32::try_from(parts.fraction.len()) else { return false };
-            let tail = || parts.whole.iter().chain(parts.fraction).rev().take(3);
-            digits <= 18
-                && exponent - fraction >= -9
-                && (exponent - fraction) % 3 == 0
-                && !parts.whole.is_empty()
-                && !(digits >= 3 && tail().all(|digit| *digit == b'0'))
+            whole_digits + parts.fraction.len() <= 18 && last_digit_exponent(parts, exponent) >= -9
         }
-        Scale::Binary(shift) => {
-            // Three bits hold about one decimal digit; fifteen digits are what upstream trusts 64 bits with.
-            let room = usize::try_from(shift * 3 / 10 + 1).unwrap_or(usize::MAX).saturating_add(whole_digits);
-            parts.fraction.is_empty() && room <= 15 && number(parts.whole.iter().copied()).is_some_and(|n| n % 8 != 0)
-        }
+        // Three bits hold about one decimal digit; fifteen digits are what upstream trusts 64 bits with here.
+        Scale::Binary(shift) => parts.fraction.is_empty() && whole_digits + shift as usize * 3 / 10 + 1 <= 15,
     }
+}
+
+/// Whether the text is repeated when the quantity is printed: the quick path took it and found nothing to tidy up.
+/// It looks only at the digits, so spellings like `01`, `+1` and `1.500` pass.
+fn keeps_text(parts: &Parts<'_>, scale: Scale) -> bool {
+    if parts.whole.is_empty() || !takes_quick_path(parts, scale) {
+        return false;
+    }
+    match scale {
+        Scale::Decimal(exponent) | Scale::Exponent(exponent) => {
+            let mut tail = parts.whole.iter().chain(parts.fraction).rev();
+            let ends_in_zeros = (0..3).all(|_| tail.next() == Some(&b'0'));
+            last_digit_exponent(parts, exponent) % 3 == 0 && !ends_in_zeros
+        }
+        Scale::Binary(_) => number(parts.whole.iter().copied()).is_some_and(|digits| digits % 8 != 0),
+    }
+}
+
+/// The power of ten that the last digit stands for.
+fn last_digit_exponent(parts: &Parts<'_>, exponent: i32) -> i64 {
+    // The text is at most TEXT_BYTES_MAX long, so the cast loses nothing.
+    i64::from(exponent) - parts.fraction.len() as i64
 }

@@ -62,8 +62,17 @@ const SPELLINGS: &str = "
     4095Mi                  | 4095Mi              | =                   | =
     1000000Mi               | 1000000Mi           | =                   | =
     1e60                    | too large           |                     |
-    1000E                   | too large           |                     |
-    1000000000000000000000  | too large           |                     |
+    1000E                   | unprintable         |                     |
+    1000000000000000000000  | unprintable         |                     |
+    2000E                   | unprintable         |                     |
+    1001E                   | 1001E               | =                   | =
+    Ei                      | numeric             |                     |
+    -Pi                     | numeric             |                     |
+    .Ei                     | numeric             |                     |
+    e-10                    | numeric             |                     |
+    Ti                      | 0                   | =                   | =
+    e5                      | 0                   | =                   | =
+    0Ei                     | 0                   | =                   | =
     999E                    | 999E                | =                   | =
     1e28                    | 10e27               | =                   | =
     1e29                    | too large           |                     |
@@ -145,6 +154,7 @@ const SUMS: &str = "
     8Ei   + 8Ei    = 18446744073709551614
     5E    + 5E     = 10E
     999E  + 1E     = none
+    999E  + 2E     = 1001E
     999E  + 1      = 999000000000000000001
     1e3   + 1k     = 2e3        DecimalExponent
     0e3   + 1k     = 1k         DecimalSi
@@ -161,7 +171,8 @@ const SUMS: &str = "
     1E    * 999    = 999E
     1E    * 1000   = none
     7Ei   * 146    = 1022Ei     BinarySi
-    7Ei   * 147    = none
+    7Ei   * 147    = 1029Ei     BinarySi
+    7Ei   * 1024   = none
     1e28  * 9      = 90e27
     1e28  * 10     = none
 ";
@@ -261,6 +272,7 @@ fn error_name(error: ParseError) -> &'static str {
         ParseError::Suffix => "suffix",
         ParseError::TooLong => "too long",
         ParseError::Exponent => "exponent",
+        ParseError::Unprintable => "unprintable",
         ParseError::TooLarge => "too large",
     }
 }

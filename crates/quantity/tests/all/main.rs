@@ -1,3 +1,7 @@
 //! Every test of the crate in one binary: linking is what costs.
 
+mod harness;
+mod model;
+mod properties;
+mod random;
 mod tables;
