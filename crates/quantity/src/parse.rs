@@ -252,7 +252,7 @@ fn takes_quick_path(parts: &Parts<'_>, scale: Scale) -> bool {
             whole_digits + parts.fraction.len() <= 18 && last_digit_exponent(parts, exponent) >= -9
         }
         // Three bits hold about one decimal digit; fifteen digits are what upstream trusts 64 bits with here.
-        Scale::Binary(shift) => parts.fraction.is_empty() && whole_digits + shift as usize * 3 / 10 + 1 <= 15,
+        Scale::Binary(shift) => parts.fraction.is_empty() && whole_digits + shift as usize * 3 / 10 < 15,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod harness;
 mod model;
+mod peer;
 mod properties;
 mod random;
 mod tables;

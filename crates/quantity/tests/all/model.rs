@@ -97,7 +97,7 @@ fn interpret(suffix: &str) -> Result<(u32, i64, Format), ParseError> {
     }
     if suffix.len() > 1 && (suffix.starts_with('e') || suffix.starts_with('E')) {
         let exponent: i64 = suffix[1..].parse().map_err(|_| ParseError::Suffix)?;
-        if exponent > EXPONENT_MAX || exponent < -EXPONENT_MAX {
+        if !(-EXPONENT_MAX..=EXPONENT_MAX).contains(&exponent) {
             return Err(ParseError::Exponent);
         }
         return Ok((10, exponent, Format::DecimalExponent));
