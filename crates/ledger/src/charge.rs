@@ -1,0 +1,131 @@
+//! Charges as callers give them, and lines as the ledger keeps them.
+//!
+//! A line is a charge packed into 24 bytes. The amount is kept as bytes because an aligned `i128` would cost a
+//! third more memory for every live charge.
+
+use quantity::{Amount, Format};
+use smallvec::SmallVec;
+
+use crate::account::AccountId;
+
+/// Most charges in one vector. The widest object known charges some dozens of accounts; the bound keeps one command
+/// from turning into a long pause for everyone.
+pub const CHARGES_MAX: usize = 4096;
+
+/// Who consumes: the object's uid as 128 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubjectId(pub u128);
+
+/// How much one subject takes from one account, and how that number was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Charge {
+    pub account: AccountId,
+    pub amount: Amount,
+    pub format: Format,
+}
+
+/// Lines of one subject, sorted by account, each account once, no zero. Four fit without a heap block, which covers
+/// the usual pod under one quota.
+pub(crate) type Lines = SmallVec<[Line; 4]>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    amount: [u8; 16],
+    pub account: AccountId,
+    /// The place of the subject in the account's roster, shifted by two, and the format below it.
+    place_and_format: u32,
+}
+
+const FORMAT_BITS: u32 = 2;
+const FORMAT_MASK: u32 = 3;
+
+/// One past the highest place that fits beside the format.
+pub(crate) const PLACES: usize = 1 << (32 - FORMAT_BITS);
+
+impl Line {
+    pub fn new(account: AccountId, amount: Amount, format: Format) -> Line {
+        Line { amount: amount.nanos().to_le_bytes(), account, place_and_format: u32::from(format.to_u8()) }
+    }
+
+    pub fn amount(&self) -> Amount {
+        Amount::from_nanos(i128::from_le_bytes(self.amount))
+    }
+
+    pub fn format(&self) -> Format {
+        let byte = self.place_and_format.to_le_bytes()[0] & FORMAT_MASK.to_le_bytes()[0];
+        Format::from_u8(byte).unwrap_or_default()
+    }
+
+    pub fn place(&self) -> usize {
+        (self.place_and_format >> FORMAT_BITS) as usize
+    }
+
+    pub fn set_place(&mut self, place: usize) {
+        let place = u32::try_from(place).ok().filter(|_| place < PLACES);
+        let place = place.expect("the ledger holds more subjects than its own bound");
+        self.place_and_format = (place << FORMAT_BITS) | (self.place_and_format & FORMAT_MASK);
+    }
+
+    pub fn charge(&self) -> Charge {
+        Charge { account: self.account, amount: self.amount(), format: self.format() }
+    }
+
+    /// The same line without its place in a roster.
+    pub fn unplaced(&self) -> Line {
+        Line::new(self.account, self.amount(), self.format())
+    }
+
+    pub fn says_the_same(&self, other: &Line) -> bool {
+        self.account == other.account
+            && self.amount == other.amount
+            && self.place_and_format & FORMAT_MASK == other.place_and_format & FORMAT_MASK
+    }
+}
+
+/// The amount on an account, zero when the lines do not name it.
+pub(crate) fn amount_on(lines: &[Line], account: AccountId) -> Amount {
+    lines.iter().find(|line| line.account == account).map_or(Amount::ZERO, Line::amount)
+}
+
+pub(crate) fn same_lines(left: &[Line], right: &[Line]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.says_the_same(right))
+}
+
+pub(crate) fn charges(lines: &[Line]) -> Vec<Charge> {
+    lines.iter().map(Line::charge).collect()
+}
+
+/// What a subject occupies while a hold stands over settled charges: the larger of the two on every account, because
+/// either may turn out to be what stays.
+pub(crate) fn larger_of(settled: &[Line], wanted: &[Line]) -> Lines {
+    let mut larger = Lines::new();
+    for (account, settled, wanted) in pairs(settled, wanted) {
+        let line = match (settled, wanted) {
+            (Some(settled), Some(wanted)) if settled.amount() > wanted.amount() => settled,
+            (_, Some(wanted)) => wanted,
+            (Some(settled), None) => settled,
+            (None, None) => continue,
+        };
+        debug_assert_eq!(line.account, account);
+        larger.push(line.unplaced());
+    }
+    larger
+}
+
+/// Walks two sorted vectors together: every account of either, once, in order.
+pub(crate) fn pairs<'a>(
+    left: &'a [Line],
+    right: &'a [Line],
+) -> impl Iterator<Item = (AccountId, Option<&'a Line>, Option<&'a Line>)> {
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    std::iter::from_fn(move || {
+        let account = match (left.peek(), right.peek()) {
+            (Some(left), Some(right)) => left.account.min(right.account),
+            (Some(only), None) | (None, Some(only)) => only.account,
+            (None, None) => return None,
+        };
+        let from_left = left.next_if(|line| line.account == account);
+        let from_right = right.next_if(|line| line.account == account);
+        Some((account, from_left, from_right))
+    })
+}

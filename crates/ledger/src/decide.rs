@@ -1,0 +1,268 @@
+//! Deciding: reads only, and holds every refusal.
+//!
+//! A decision covers the whole charge vector. It compares what the subject would occupy with what it occupies, asks
+//! each account only about growth, and either names every account that says no or returns a plan that cannot fail.
+
+use quantity::Amount;
+
+use crate::account::{AccountId, AccountKey, Balance, Limit, difference, sum};
+use crate::answer::{Denied, Outcome, Reason, Receipt, Refusal};
+use crate::charge::{CHARGES_MAX, Charge, Line, Lines, SubjectId, amount_on, larger_of, pairs, same_lines};
+use crate::ledger::Ledger;
+use crate::queue::WAITERS_MAX;
+use crate::subjects::{Pending, SUBJECTS_MAX, Subject};
+use crate::terms::{Discipline, Place, Terms};
+
+/// A decision that said yes, or said wait. Good for the ledger it was made on, until that takes another step.
+#[must_use = "a plan changes nothing until it is applied"]
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) decided_at: u64,
+    pub(crate) subject: SubjectId,
+    pub(crate) slot: Option<u32>,
+    pub(crate) verdict: Verdict,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// Everything is as asked already.
+    Unchanged { outcome: Outcome, sequence: u64 },
+    /// Occupy these lines, all settled.
+    Charge { lines: Lines },
+    /// Occupy these lines, of which the pending hold says what is settled.
+    Hold { lines: Lines, pending: Box<Pending> },
+    /// Occupy nothing and stand in line.
+    Queue { pending: Box<Pending> },
+}
+
+impl Plan {
+    /// Whether applying it would put the subject in line instead of granting.
+    pub fn queues(&self) -> bool {
+        matches!(self.verdict, Verdict::Queue { .. } | Verdict::Unchanged { outcome: Outcome::Queued, .. })
+    }
+
+    /// Whether applying it would change nothing.
+    pub fn is_unchanged(&self) -> bool {
+        matches!(self.verdict, Verdict::Unchanged { .. })
+    }
+}
+
+impl Ledger {
+    /// Decides for a subject's whole charge vector. Changes nothing.
+    pub fn decide(&self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Plan, Denied> {
+        let wanted = self.normalise(charges)?;
+        let slot = self.subjects.find(subject);
+        let current = slot.map(|slot| self.subjects.get(slot));
+        let verdict = match self.as_asked(current, &wanted, terms) {
+            Some(verdict) => verdict,
+            None => self.judge(subject, current, wanted, terms)?,
+        };
+        Ok(Plan { decided_at: self.sequence, subject, slot, verdict })
+    }
+
+    /// Decides and applies.
+    pub fn charge(&mut self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Receipt, Denied> {
+        let plan = self.decide(subject, charges, terms)?;
+        Ok(self.apply(plan))
+    }
+
+    /// The balances of the named accounts if this were charged: by a new subject, or in place of what a known one
+    /// has. Changes nothing.
+    pub fn what_if(&self, subject: Option<SubjectId>, charges: &[Charge]) -> Result<Vec<Balance>, Denied> {
+        let wanted = self.normalise(charges)?;
+        let current = subject.and_then(|subject| self.subjects.find(subject)).map(|slot| self.subjects.get(slot));
+        let occupied = current.map_or(&[][..], |current| &current.lines);
+        self.check_growth(occupied, &wanted, false)?;
+        let settled = current.map(Subject::settled);
+        let mut after = Vec::with_capacity(wanted.len());
+        for line in &wanted {
+            let mut balance = self.known(line.account).balance(line.account);
+            let occupied = amount_on(occupied, line.account);
+            let used = settled.map_or(Amount::ZERO, |settled| amount_on(settled, line.account));
+            if sum(balance.used, balance.held).is_zero() {
+                balance.format = line.format();
+            }
+            balance.used = sum(difference(balance.used, used), line.amount());
+            balance.held = difference(balance.held, difference(occupied, used));
+            balance.subjects += usize::from(occupied.is_zero());
+            after.push(balance);
+        }
+        Ok(after)
+    }
+
+    /// The verdict when the subject already is what is asked, so that a repeated request is answered as the first.
+    fn as_asked(&self, current: Option<&Subject>, wanted: &Lines, terms: &Terms) -> Option<Verdict> {
+        let Some(current) = current else {
+            // Nothing asked for a subject that has nothing.
+            let nothing = Verdict::Unchanged { outcome: Outcome::Granted, sequence: self.sequence };
+            return wanted.is_empty().then_some(nothing);
+        };
+        let same = match (current.pending.as_deref(), terms) {
+            (None, _) => same_lines(&current.lines, wanted),
+            (Some(Pending::Hold { expires_at_ms: now, wanted: held, .. }), Terms::Hold { expires_at_ms }) => {
+                now == expires_at_ms && same_lines(held, wanted)
+            }
+            (
+                Some(Pending::Wait { discipline: now, position: at, wanted: needs }),
+                Terms::Wait { discipline, position },
+            ) => now == discipline && at == position && same_lines(needs, wanted),
+            _ => false,
+        };
+        same.then(|| Verdict::Unchanged { outcome: current.outcome(), sequence: current.sequence })
+    }
+
+    fn judge(
+        &self,
+        subject: SubjectId,
+        current: Option<&Subject>,
+        wanted: Lines,
+        terms: &Terms,
+    ) -> Result<Verdict, Denied> {
+        if current.is_none() && self.subjects.len() >= SUBJECTS_MAX {
+            return Err(self.refused_by(wanted.iter().map(|line| (line.charge(), Reason::Full))));
+        }
+        let occupied = current.map_or(&[][..], |current| &current.lines);
+        match terms {
+            Terms::Charge => {
+                self.check_growth(occupied, &wanted, false)?;
+                Ok(Verdict::Charge { lines: wanted })
+            }
+            Terms::Adopt => {
+                self.check_growth(occupied, &wanted, true)?;
+                Ok(Verdict::Charge { lines: wanted })
+            }
+            Terms::Hold { expires_at_ms } => {
+                let settled: Lines =
+                    current.map_or_else(Lines::new, |current| current.settled().iter().map(Line::unplaced).collect());
+                let lines = larger_of(&settled, &wanted);
+                self.check_growth(occupied, &lines, false)?;
+                let pending = Pending::Hold { expires_at_ms: *expires_at_ms, wanted, settled };
+                Ok(Verdict::Hold { lines, pending: Box::new(pending) })
+            }
+            Terms::Wait { discipline, position } => {
+                let place = Place::new(position, subject);
+                let may_pass = *discipline == Discipline::Greedy || !self.is_behind(occupied, &wanted, &place);
+                match self.check_growth(occupied, &wanted, false) {
+                    Ok(()) if may_pass => return Ok(Verdict::Charge { lines: wanted }),
+                    // No release makes these fit, so waiting would be forever.
+                    Err(denied) if denied.lines.iter().any(|line| line.reason == Reason::Overflow) => {
+                        return Err(denied);
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+                self.check_queues(&wanted)?;
+                let pending = Pending::Wait { discipline: *discipline, position: position.clone(), wanted };
+                Ok(Verdict::Queue { pending: Box::new(pending) })
+            }
+        }
+    }
+
+    /// Asks every account about the growth on it, and collects every no.
+    fn check_growth(&self, occupied: &[Line], wanted: &[Line], adopt: bool) -> Result<(), Denied> {
+        let does_not_fit = |old: Option<&Line>, new: &Line| -> Option<(Charge, Reason)> {
+            let growth = difference(new.amount(), old.map_or(Amount::ZERO, Line::amount));
+            if growth <= Amount::ZERO {
+                return None;
+            }
+            let account = self.known(new.account);
+            let charge = Charge { account: new.account, amount: growth, format: new.format() };
+            let (room, reason) = match account.limit {
+                Limit::Enforced(_) if !adopt => (account.room(), Reason::OverLimit),
+                _ => (account.room_of_type(), Reason::Overflow),
+            };
+            (growth > room).then_some((charge, reason))
+        };
+        let grown = || pairs(occupied, wanted).filter_map(|(_, old, new)| does_not_fit(old, new?));
+        match grown().next() {
+            None => Ok(()),
+            Some(_) => Err(self.refused_by(grown())),
+        }
+    }
+
+    /// Whether a better-placed ordered waiter exhausts an account on which this one wants to grow.
+    fn is_behind(&self, occupied: &[Line], wanted: &[Line], place: &Place) -> bool {
+        wanted.iter().any(|line| {
+            let account = self.known(line.account);
+            let grows = line.amount() > amount_on(occupied, line.account);
+            let queue = account.queue.as_deref().filter(|_| grows);
+            queue.is_some_and(|queue| queue.ordered_need_ahead_of(place) > account.room())
+        })
+    }
+
+    fn check_queues(&self, wanted: &[Line]) -> Result<(), Denied> {
+        let waiting = |line: &Line| self.known(line.account).queue.as_ref().map_or(0, |queue| queue.len());
+        if wanted.iter().all(|line| waiting(line) < WAITERS_MAX) {
+            return Ok(());
+        }
+        let full = wanted.iter().filter(|line| waiting(line) >= WAITERS_MAX);
+        Err(self.refused_by(full.map(|line| (line.charge(), Reason::Full))))
+    }
+
+    /// Charges as lines: by account, each account once, no zero. The hot path allocates nothing.
+    fn normalise(&self, charges: &[Charge]) -> Result<Lines, Denied> {
+        if charges.len() > CHARGES_MAX {
+            return Err(self.refused_by(charges.get(CHARGES_MAX).map(|charge| (*charge, Reason::TooManyCharges))));
+        }
+        let fault = |charge: &Charge| match self.get(charge.account) {
+            None => Some((*charge, Reason::UnknownAccount)),
+            Some(_) if charge.amount.is_negative() => Some((*charge, Reason::Negative)),
+            Some(_) => None,
+        };
+        if charges.iter().any(|charge| fault(charge).is_some()) {
+            return Err(self.refused_by(charges.iter().filter_map(fault)));
+        }
+        let mut lines: Lines = charges
+            .iter()
+            .filter(|charge| !charge.amount.is_zero())
+            .map(|charge| Line::new(charge.account, charge.amount, charge.format))
+            .collect();
+        if lines.is_sorted_by(|left, right| left.account < right.account) {
+            return Ok(lines);
+        }
+        // Stable, so that of several charges on one account the first gives the format.
+        lines.sort_by_key(|line| line.account);
+        let mut merged = Lines::with_capacity(lines.len());
+        let mut too_much = Vec::new();
+        for line in lines {
+            match merged.last_mut().filter(|last: &&mut Line| last.account == line.account) {
+                None => merged.push(line),
+                Some(last) => match last.amount().checked_add(line.amount()) {
+                    Some(amount) => *last = Line::new(last.account, amount, last.format()),
+                    None => too_much.push((line.charge(), Reason::Overflow)),
+                },
+            }
+        }
+        if too_much.is_empty() { Ok(merged) } else { Err(self.refused_by(too_much)) }
+    }
+
+    /// The denial, ordered by account key, each account once.
+    fn refused_by(&self, refusals: impl IntoIterator<Item = (Charge, Reason)>) -> Denied {
+        let mut lines: Vec<Refusal> =
+            refusals.into_iter().map(|(charge, reason)| self.refusal(charge, reason)).collect();
+        lines.sort_by(|left, right| left.key.cmp(&right.key).then(left.account.cmp(&right.account)));
+        lines.dedup_by_key(|line| line.account);
+        Denied { lines }
+    }
+
+    fn refusal(&self, charge: Charge, reason: Reason) -> Refusal {
+        let Charge { account, amount: requested, format } = charge;
+        match self.get(account) {
+            Some(entry) => {
+                let zero = entry.occupied().is_zero();
+                let format = if zero { format } else { entry.format };
+                let (key, limit, used, held) = (entry.key.clone(), entry.limit, entry.used, entry.held);
+                Refusal { account, key, limit, used, held, requested, format, reason }
+            }
+            None => {
+                let key = AccountKey::new("", &format!("account {}", account.index()), "");
+                let (used, held, limit) = (Amount::ZERO, Amount::ZERO, Limit::Unlimited);
+                Refusal { account, key, limit, used, held, requested, format, reason }
+            }
+        }
+    }
+
+    /// The account of an id, for callers that hold one from elsewhere.
+    pub fn is_open(&self, account: AccountId) -> bool {
+        self.get(account).is_some()
+    }
+}

@@ -1,0 +1,467 @@
+//! The ledger itself: its tables, its accounts, and the one primitive through which every sum moves.
+
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use quantity::{Amount, Format};
+use smallvec::SmallVec;
+
+use crate::account::{
+    ACCOUNTS_MAX, Account, AccountId, AccountKey, Balance, KEY_TEXT_BYTES_MAX, Limit, difference, sum,
+};
+use crate::answer::{Outcome, Receipt};
+use crate::changes::Changes;
+use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, pairs};
+use crate::error::LedgerError;
+use crate::queue::Waiter;
+use crate::subjects::{Pending, Subject, Subjects};
+use crate::terms::{Discipline, Place, Position};
+
+/// Accounts, live subjects and who waits. See the crate's head for the rules it keeps.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub(crate) accounts: Vec<Option<Account>>,
+    /// Indexes of closed accounts. The lowest is taken first, so that a restarted ledger gives the same ids as one
+    /// that never stopped.
+    pub(crate) vacant: BTreeSet<u32>,
+    pub(crate) keys: HashTable<u32>,
+    pub(crate) subjects: Subjects,
+    pub(crate) expiries: BTreeSet<(i64, SubjectId)>,
+    pub(crate) sequence: u64,
+    pub(crate) changes: Changes,
+}
+
+/// A subject as the ledger knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectView {
+    /// What is charged, held or waited for.
+    pub charges: Vec<Charge>,
+    /// What stays charged if a hold expires; empty in every other state.
+    pub settled: Vec<Charge>,
+    pub state: State,
+    /// The step that made it so.
+    pub sequence: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Charged,
+    Held { expires_at_ms: i64 },
+    Waiting { discipline: Discipline, position: Position },
+}
+
+/// What one step does, gathered on the way.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub sequence: u64,
+    pub touched: SmallVec<[AccountId; 4]>,
+    /// Accounts on which somebody waiting might fit now.
+    pub freed: SmallVec<[AccountId; 4]>,
+    pub woken: Vec<SubjectId>,
+}
+
+impl Step {
+    pub fn receipt(mut self, outcome: Outcome) -> Receipt {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        Receipt { sequence: self.sequence, outcome, changed: true, woken: self.woken, touched: self.touched }
+    }
+}
+
+impl Ledger {
+    pub fn new() -> Ledger {
+        Ledger::default()
+    }
+
+    /// The number of the last step.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub fn accounts_open(&self) -> usize {
+        self.accounts.len() - self.vacant.len()
+    }
+
+    pub fn subjects_live(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Opens an account. It starts at zero; who already consumes is adopted afterwards.
+    pub fn open(&mut self, key: AccountKey, limit: Limit) -> Result<AccountId, LedgerError> {
+        let longest = key.policy.len().max(key.resource.len()).max(key.bucket.len());
+        if longest > KEY_TEXT_BYTES_MAX {
+            return Err(LedgerError::KeyTooLong { bytes: longest });
+        }
+        check_limit(limit)?;
+        if let Some(account) = self.account(&key) {
+            return Err(LedgerError::AlreadyOpen { account, key });
+        }
+        if self.accounts_open() >= ACCOUNTS_MAX {
+            return Err(LedgerError::TooManyAccounts);
+        }
+        let account = self.place_account(key, limit);
+        self.begin();
+        self.changes.account(account);
+        Ok(account)
+    }
+
+    pub fn account(&self, key: &AccountKey) -> Option<AccountId> {
+        let same = |index: &u32| self.key(AccountId(*index)) == Some(key);
+        self.keys.find(hash_of(key), same).copied().map(AccountId)
+    }
+
+    pub fn key(&self, account: AccountId) -> Option<&AccountKey> {
+        self.get(account).map(|account| &account.key)
+    }
+
+    pub fn balance(&self, account: AccountId) -> Option<Balance> {
+        self.get(account).map(|entry| entry.balance(account))
+    }
+
+    /// Every open account, by id.
+    pub fn balances(&self) -> impl Iterator<Item = (&AccountKey, Balance)> {
+        let ids = (0u32..).map(AccountId);
+        ids.zip(&self.accounts).filter_map(|(id, entry)| entry.as_ref().map(|entry| (&entry.key, entry.balance(id))))
+    }
+
+    /// Who has a charge or a hold on an account, oldest step first.
+    pub fn subjects_of(&self, account: AccountId) -> Vec<SubjectId> {
+        let Some(entry) = self.get(account) else { return Vec::new() };
+        let mut found: Vec<(u64, SubjectId)> = Vec::with_capacity(entry.roster.len());
+        found.extend(entry.roster.iter().map(|slot| self.subjects.get(*slot)).map(|s| (s.sequence, s.id())));
+        found.sort_unstable();
+        found.into_iter().map(|(_, subject)| subject).collect()
+    }
+
+    /// Who waits for an account, in the order of service.
+    pub fn waiting_for(&self, account: AccountId) -> Vec<SubjectId> {
+        let queue = self.get(account).and_then(|entry| entry.queue.as_deref());
+        queue.map_or_else(Vec::new, |queue| queue.iter().map(|(place, _)| place.subject).collect())
+    }
+
+    pub fn subject(&self, subject: SubjectId) -> Option<SubjectView> {
+        let subject = self.subjects.get(self.subjects.find(subject)?);
+        let sequence = subject.sequence;
+        Some(match subject.pending.as_deref() {
+            None => SubjectView { charges: charges(&subject.lines), settled: vec![], state: State::Charged, sequence },
+            Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
+                let state = State::Held { expires_at_ms: *expires_at_ms };
+                SubjectView { charges: charges(wanted), settled: charges(settled), state, sequence }
+            }
+            Some(Pending::Wait { discipline, position, wanted }) => {
+                let state = State::Waiting { discipline: *discipline, position: position.clone() };
+                SubjectView { charges: charges(wanted), settled: vec![], state, sequence }
+            }
+        })
+    }
+
+    /// When the next hold runs out.
+    pub fn next_expiry_ms(&self) -> Option<i64> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+
+    /// Changes a limit. Lowering it evicts nobody; raising it wakes who waits.
+    pub fn set_limit(&mut self, account: AccountId, limit: Limit) -> Result<Receipt, LedgerError> {
+        check_limit(limit)?;
+        let sequence = self.sequence;
+        let entry = self.get_mut(account).ok_or(LedgerError::UnknownAccount { account })?;
+        if entry.limit == limit {
+            return Ok(unchanged(Outcome::LimitSet, sequence));
+        }
+        let room_before = entry.room();
+        entry.limit = limit;
+        let has_more_room = entry.room() > room_before;
+        let mut step = self.begin();
+        self.changes.account(account);
+        step.touched.push(account);
+        if has_more_room {
+            step.freed.push(account);
+        }
+        self.wake(&mut step);
+        Ok(step.receipt(Outcome::LimitSet))
+    }
+
+    /// Closes an account: charges, holds and needs on it vanish, what subjects have elsewhere stays. A subject that
+    /// is left with nothing is gone; a waiter that is left with no need has what it asked for.
+    pub fn close(&mut self, account: AccountId) -> Result<Receipt, LedgerError> {
+        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
+        let occupants = entry.roster.clone();
+        let waiters: Vec<u32> =
+            entry.queue.iter().flat_map(|queue| queue.iter()).map(|(_, waiter)| waiter.slot).collect();
+        let mut step = self.begin();
+        step.touched.push(account);
+        for slot in occupants {
+            let subject = self.subjects.get(slot);
+            let (lines, pending) = (without(&subject.lines, account), subject.pending.as_deref());
+            let pending = match pending {
+                Some(Pending::Hold { expires_at_ms, wanted, settled }) => Some(Box::new(Pending::Hold {
+                    expires_at_ms: *expires_at_ms,
+                    wanted: without(wanted, account),
+                    settled: without(settled, account),
+                })),
+                Some(Pending::Wait { .. }) | None => None,
+            };
+            self.replace(slot, lines, pending, &mut step);
+        }
+        for slot in waiters {
+            self.forget_need(slot, account, &mut step);
+        }
+        let entry = self.accounts[account.at()].take().expect("the account was open a moment ago");
+        self.vacant.insert(account.0);
+        while let Some(None) = self.accounts.last() {
+            self.accounts.pop();
+            self.vacant.pop_last();
+        }
+        if let Ok(found) = self.keys.find_entry(hash_of(&entry.key), |index| *index == account.0) {
+            found.remove();
+        }
+        self.changes.account(account);
+        self.wake(&mut step);
+        Ok(step.receipt(Outcome::Closed))
+    }
+
+    /// Takes one account out of what a waiter wants. With nothing left it is served; else its other accounts are
+    /// looked at again.
+    fn forget_need(&mut self, slot: u32, account: AccountId, step: &mut Step) {
+        let subject = self.subjects.get(slot);
+        let Some(Pending::Wait { discipline, position, wanted }) = subject.pending.as_deref() else { return };
+        let wanted = without(wanted, account);
+        if wanted.is_empty() {
+            step.woken.push(subject.id());
+            self.replace(slot, Lines::new(), None, step);
+        } else {
+            step.freed.extend(wanted.iter().map(|line| line.account));
+            let pending = Pending::Wait { discipline: *discipline, position: position.clone(), wanted };
+            self.replace(slot, Lines::new(), Some(Box::new(pending)), step);
+        }
+    }
+
+    /// Gives the next step its number.
+    pub(crate) fn begin(&mut self) -> Step {
+        self.sequence = self.sequence.checked_add(1).expect("a step a nanosecond ends in 584 years");
+        Step { sequence: self.sequence, touched: SmallVec::new(), freed: SmallVec::new(), woken: Vec::new() }
+    }
+
+    pub(crate) fn get(&self, account: AccountId) -> Option<&Account> {
+        self.accounts.get(account.at())?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, account: AccountId) -> Option<&mut Account> {
+        self.accounts.get_mut(account.at())?.as_mut()
+    }
+
+    /// An account that a line or a plan names, and that is therefore open.
+    pub(crate) fn known(&self, account: AccountId) -> &Account {
+        self.get(account).expect("a line names an account that is not open")
+    }
+
+    fn known_mut(&mut self, account: AccountId) -> &mut Account {
+        self.get_mut(account).expect("a line names an account that is not open")
+    }
+
+    pub(crate) fn place_account(&mut self, key: AccountKey, limit: Limit) -> AccountId {
+        let hash = hash_of(&key);
+        let entry = Some(Account::new(key, limit, Format::default()));
+        let index = match self.vacant.pop_first() {
+            Some(index) => {
+                self.accounts[AccountId(index).at()] = entry;
+                index
+            }
+            None => {
+                self.accounts.push(entry);
+                u32::try_from(self.accounts.len() - 1).expect("accounts are bounded far below")
+            }
+        };
+        self.index_account(AccountId(index), hash);
+        AccountId(index)
+    }
+
+    pub(crate) fn index_account(&mut self, account: AccountId, hash: u64) {
+        let accounts = &self.accounts;
+        let rehash = |index: &u32| accounts[AccountId(*index).at()].as_ref().map_or(0, |entry| hash_of(&entry.key));
+        self.keys.insert_unique(hash, account.0, rehash);
+    }
+
+    /// The one primitive: everything a subject has is exchanged for `lines`. All sums move here and only here, by
+    /// exactly the difference between the old lines and the new, so they stay the sum of the lines.
+    pub(crate) fn replace(&mut self, slot: u32, lines: Lines, pending: Option<Box<Pending>>, step: &mut Step) {
+        let subject = self.subjects.get_mut(slot);
+        let id = subject.id();
+        let old_lines = std::mem::take(&mut subject.lines);
+        let old_pending = subject.pending.take();
+        self.leave_pending(id, old_pending.as_deref(), step);
+
+        let new_settled = settled_of(pending.as_deref());
+        let old_settled = settled_of(old_pending.as_deref());
+        let mut placed = Lines::new();
+        for (account, old, new) in pairs(&old_lines, &lines) {
+            let (before, after) = (Share::of(account, old, old_settled), Share::of(account, new, new_settled));
+            let place = self.move_sums(account, slot, old, new, (before, after), step);
+            if let Some(line) = new {
+                let mut line = *line;
+                line.set_place(place);
+                placed.push(line);
+            }
+        }
+
+        self.changes.subject(id);
+        let waits = matches!(pending.as_deref(), Some(Pending::Wait { .. }));
+        if placed.is_empty() && !waits {
+            self.subjects.remove(slot);
+            return;
+        }
+        self.enter_pending(slot, id, pending.as_deref());
+        let subject = self.subjects.get_mut(slot);
+        subject.lines = placed;
+        subject.pending = pending;
+        subject.sequence = step.sequence;
+    }
+
+    /// Moves one account from one line of a subject to the next, and returns the subject's place in its roster.
+    fn move_sums(
+        &mut self,
+        account: AccountId,
+        slot: u32,
+        old: Option<&Line>,
+        new: Option<&Line>,
+        (before, after): (Share, Share),
+        step: &mut Step,
+    ) -> usize {
+        let entry = self.accounts[account.at()].as_mut().expect("a line names an account that is not open");
+        // Kubernetes prints a sum in the format of what lifted it from zero.
+        if let Some(line) = new
+            && entry.used.is_zero()
+            && entry.held.is_zero()
+            && entry.format != line.format()
+        {
+            entry.format = line.format();
+            self.changes.account(account);
+        }
+        if before != after {
+            entry.used = sum(difference(entry.used, before.used), after.used);
+            entry.held = sum(difference(entry.held, before.held), after.held);
+            step.touched.push(account);
+            if sum(after.used, after.held) < sum(before.used, before.held) {
+                step.freed.push(account);
+            }
+        }
+        match (old, new) {
+            (Some(old), Some(_)) => old.place(),
+            (Some(old), None) => {
+                let place = old.place();
+                entry.roster.swap_remove(place);
+                if let Some(moved) = entry.roster.get(place) {
+                    let moved = self.subjects.get_mut(*moved);
+                    let line = moved.lines.iter_mut().find(|line| line.account == account);
+                    line.expect("a roster names subjects that have a line").set_place(place);
+                }
+                0
+            }
+            (None, _) => {
+                entry.roster.push(slot);
+                entry.roster.len() - 1
+            }
+        }
+    }
+
+    /// Takes a subject out of the lines it stands in, or its hold out of the list of expiries.
+    fn leave_pending(&mut self, id: SubjectId, pending: Option<&Pending>, step: &mut Step) {
+        match pending {
+            None => {}
+            Some(Pending::Hold { expires_at_ms, .. }) => {
+                self.expiries.remove(&(*expires_at_ms, id));
+            }
+            Some(Pending::Wait { discipline, position, wanted }) => {
+                let place = Place::new(position, id);
+                for line in wanted {
+                    let entry = self.known_mut(line.account);
+                    let Some(queue) = entry.queue.as_mut() else { continue };
+                    queue.remove(&place);
+                    if queue.is_empty() {
+                        entry.queue = None;
+                    }
+                    step.touched.push(line.account);
+                    // Whoever stood behind it in order may be next.
+                    if *discipline == Discipline::Ordered {
+                        step.freed.push(line.account);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn enter_pending(&mut self, slot: u32, id: SubjectId, pending: Option<&Pending>) {
+        match pending {
+            None => {}
+            Some(Pending::Hold { expires_at_ms, .. }) => {
+                self.expiries.insert((*expires_at_ms, id));
+            }
+            Some(Pending::Wait { discipline, position, wanted }) => {
+                let place = Place::new(position, id);
+                for line in wanted {
+                    let waiter = Waiter { slot, need: line.amount(), discipline: *discipline };
+                    self.known_mut(line.account).queue.get_or_insert_default().insert(place.clone(), waiter);
+                }
+            }
+        }
+    }
+}
+
+/// How a line counts: what is settled as used, the rest as held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub used: Amount,
+    pub held: Amount,
+}
+
+impl Share {
+    pub fn of(account: AccountId, line: Option<&Line>, settled: Option<&Lines>) -> Share {
+        let occupied = line.map_or(Amount::ZERO, Line::amount);
+        match settled {
+            None => Share { used: occupied, held: Amount::ZERO },
+            Some(settled) => {
+                let used = amount_on(settled, account);
+                Share { used, held: difference(occupied, used) }
+            }
+        }
+    }
+}
+
+/// The settled part of a held subject; `None` where all lines count as used.
+pub(crate) fn settled_of(pending: Option<&Pending>) -> Option<&Lines> {
+    match pending {
+        Some(Pending::Hold { settled, .. }) => Some(settled),
+        Some(Pending::Wait { .. }) | None => None,
+    }
+}
+
+pub(crate) fn unchanged(outcome: Outcome, sequence: u64) -> Receipt {
+    Receipt { sequence, outcome, changed: false, woken: Vec::new(), touched: SmallVec::new() }
+}
+
+pub(crate) fn hash_of(key: &AccountKey) -> u64 {
+    FixedState::with_seed(0).hash_one(key)
+}
+
+fn without(lines: &[Line], account: AccountId) -> Lines {
+    lines.iter().filter(|line| line.account != account).map(Line::unplaced).collect()
+}
+
+fn check_limit(limit: Limit) -> Result<(), LedgerError> {
+    match limit.amount() {
+        Some(amount) if amount.is_negative() => Err(LedgerError::NegativeLimit),
+        _ => Ok(()),
+    }
+}
+
+impl Subject {
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.pending.as_deref() {
+            None => Outcome::Granted,
+            Some(Pending::Hold { expires_at_ms, .. }) => Outcome::Held { expires_at_ms: *expires_at_ms },
+            Some(Pending::Wait { .. }) => Outcome::Queued,
+        }
+    }
+}

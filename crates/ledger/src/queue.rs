@@ -1,0 +1,74 @@
+//! The line of waiters on one account, kept in the order of service.
+//!
+//! Every waiter is in the line of each account it wants something of. Its need is repeated there, so that walking
+//! past those that do not fit costs no look at the subject itself.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+
+use quantity::Amount;
+
+use crate::terms::{Discipline, Place};
+
+/// Most waiters on one account. A wake looks at each of them, and this many take some tens of milliseconds.
+pub const WAITERS_MAX: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub slot: u32,
+    pub need: Amount,
+    pub discipline: Discipline,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    waiters: BTreeMap<Place, Waiter>,
+    greedy: usize,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether anyone here may pass a better-placed waiter.
+    pub fn has_greedy(&self) -> bool {
+        self.greedy > 0
+    }
+
+    pub fn iter(&self) -> btree_map::Iter<'_, Place, Waiter> {
+        self.waiters.iter()
+    }
+
+    pub fn get(&self, place: &Place) -> Option<&Waiter> {
+        self.waiters.get(place)
+    }
+
+    pub fn ahead_of(&self, place: &Place) -> btree_map::Range<'_, Place, Waiter> {
+        self.waiters.range(..place)
+    }
+
+    pub fn insert(&mut self, place: Place, waiter: Waiter) {
+        self.greedy += usize::from(waiter.discipline == Discipline::Greedy);
+        let replaced = self.waiters.insert(place, waiter);
+        debug_assert!(replaced.is_none(), "a subject stands in a line once");
+    }
+
+    pub fn remove(&mut self, place: &Place) {
+        if let Some(waiter) = self.waiters.remove(place) {
+            self.greedy -= usize::from(waiter.discipline == Discipline::Greedy);
+        }
+    }
+
+    /// The largest need of the ordered waiters ahead of a place: with less room than that, nobody behind may pass.
+    pub fn ordered_need_ahead_of(&self, place: &Place) -> Amount {
+        let ordered = self
+            .ahead_of(place)
+            .filter(|(ahead, waiter)| waiter.discipline == Discipline::Ordered && ahead.subject != place.subject);
+        ordered.map(|(_, waiter)| waiter.need).max().unwrap_or(Amount::ZERO)
+    }
+}

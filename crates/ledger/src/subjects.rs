@@ -1,0 +1,170 @@
+//! Where live subjects are kept: slots in chunks, found by a small hash table.
+//!
+//! The table holds eight bytes a subject (part of the hash, and the slot), so growing it moves little and never
+//! touches the subjects; chunks never move. A live subject with up to four lines costs about 160 bytes in all.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::charge::{Lines, PLACES, SubjectId};
+use crate::terms::{Discipline, Position};
+
+/// Most live subjects: a place in a roster has 30 bits.
+pub const SUBJECTS_MAX: usize = PLACES;
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// The table is seeded with a constant: the same inputs must make the same ledger. Ids are uids that the platform
+/// draws, so a caller cannot choose them to collide.
+const HASH_SEED: u64 = 0x6275_7273_6172;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    id: [u8; 16],
+    /// The step that made it what it is; zero marks a vacant slot.
+    pub sequence: u64,
+    /// What it occupies: its charges, or the larger of charge and hold. Empty while it waits.
+    pub lines: Lines,
+    /// Boxed, because almost every subject is simply charged.
+    pub pending: Option<Box<Pending>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    /// `wanted` becomes the charge when it settles, `settled` stays when it expires.
+    Hold {
+        expires_at_ms: i64,
+        wanted: Lines,
+        settled: Lines,
+    },
+    Wait {
+        discipline: Discipline,
+        position: Position,
+        wanted: Lines,
+    },
+}
+
+impl Subject {
+    pub fn id(&self) -> SubjectId {
+        SubjectId(u128::from_le_bytes(self.id))
+    }
+
+    /// The charges that count as used.
+    pub fn settled(&self) -> &Lines {
+        match self.pending.as_deref() {
+            Some(Pending::Hold { settled, .. }) => settled,
+            Some(Pending::Wait { .. }) | None => &self.lines,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: u32,
+    slot: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subjects {
+    chunks: Vec<Vec<Subject>>,
+    vacant: Vec<u32>,
+    index: HashTable<Entry>,
+    hasher: Hasher,
+}
+
+#[derive(Clone, Debug)]
+struct Hasher(FixedState);
+
+impl Default for Hasher {
+    fn default() -> Hasher {
+        Hasher(FixedState::with_seed(HASH_SEED))
+    }
+}
+
+impl Subjects {
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn find(&self, id: SubjectId) -> Option<u32> {
+        let hash = self.hash(id);
+        let wanted = id.0.to_le_bytes();
+        let same = |entry: &Entry| entry.hash == hash && self.get(entry.slot).id == wanted;
+        self.index.find(spread(hash), same).map(|entry| entry.slot)
+    }
+
+    pub fn get(&self, slot: u32) -> &Subject {
+        let (chunk, offset) = parts(slot);
+        &self.chunks[chunk][offset]
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> &mut Subject {
+        let (chunk, offset) = parts(slot);
+        &mut self.chunks[chunk][offset]
+    }
+
+    /// Makes an empty subject. The caller knows that the id is new.
+    pub fn insert(&mut self, id: SubjectId, sequence: u64) -> u32 {
+        let hash = self.hash(id);
+        let subject = Subject { id: id.0.to_le_bytes(), sequence, lines: Lines::new(), pending: None };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                *self.get_mut(slot) = subject;
+                slot
+            }
+            None => self.push(subject),
+        };
+        self.index.insert_unique(spread(hash), Entry { hash, slot }, |entry| spread(entry.hash));
+        slot
+    }
+
+    pub fn remove(&mut self, slot: u32) {
+        let hash = self.hash(self.get(slot).id());
+        if let Ok(entry) = self.index.find_entry(spread(hash), |entry| entry.slot == slot) {
+            entry.remove();
+            let subject = self.get_mut(slot);
+            subject.sequence = 0;
+            subject.lines = Lines::new();
+            subject.pending = None;
+            self.vacant.push(slot);
+        }
+    }
+
+    /// Every live subject, in slot order: an order of history that no answer may depend on.
+    pub fn iter(&self) -> impl Iterator<Item = &Subject> {
+        self.chunks.iter().flatten().filter(|subject| subject.sequence != 0)
+    }
+
+    /// The slots of every live subject, in slot order.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + use<> {
+        let end: usize = self.chunks.iter().map(Vec::len).sum();
+        0..u32::try_from(end).unwrap_or(u32::MAX)
+    }
+
+    fn push(&mut self, subject: Subject) -> u32 {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let chunk = self.chunks.len() - 1;
+        let offset = self.chunks[chunk].len();
+        self.chunks[chunk].push(subject);
+        u32::try_from(chunk * CHUNK + offset).expect("decisions keep the number of subjects below its bound")
+    }
+
+    fn hash(&self, id: SubjectId) -> u32 {
+        let bytes = self.hasher.0.hash_one(id.0).to_le_bytes();
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
+
+/// The table takes its tag from the top bits and the bucket from the low ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+fn parts(slot: u32) -> (usize, usize) {
+    let slot = slot as usize;
+    (slot >> CHUNK_BITS, slot & (CHUNK - 1))
+}

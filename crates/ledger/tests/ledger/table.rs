@@ -1,0 +1,337 @@
+//! The table language of the cases: one step a line, what it should say after the arrow.
+//!
+//! ```text
+//! limit  POLICY RESOURCE AMOUNT        opens or changes; `none` is unlimited, `~4` is observed only
+//! close  POLICY RESOURCE
+//! charge NAME POLICY RESOURCE AMOUNT, POLICY RESOURCE AMOUNT …     also: adopt; `nothing` is the empty vector
+//! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
+//! settle NAME     delete NAME     expire NOW
+//! what-if NAME charges     show POLICY RESOURCE     subject NAME     explain NAME
+//! ```
+//!
+//! After the arrow: a word for the outcome, and `name=value` pairs which are compared with what `facts` says. After
+//! every step the ledger is audited and loaded from its rows, and must come back the same.
+
+use std::collections::BTreeMap;
+
+use ledger::{
+    AccountId, AccountKey, Balance, Charge, Denied, Discipline, Ledger, LedgerError, Limit, Outcome, Position, Reason,
+    Receipt, State, SubjectId, Terms,
+};
+use quantity::{Amount, Format, Quantity};
+
+/// Runs a table and fails with the line that said something else.
+#[track_caller]
+pub fn check(table: &str) {
+    let mut bench = Bench::default();
+    for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (step, expected) = line.split_once("->").unwrap_or((line, ""));
+        let facts = bench.step(step.trim());
+        for word in expected.split_whitespace() {
+            assert!(facts.iter().any(|fact| fact == word), "{line}\n  said {facts:?}\n  in {table}");
+        }
+        bench.verify(line);
+    }
+}
+
+#[derive(Default)]
+struct Bench {
+    ledger: Ledger,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    names: BTreeMap<SubjectId, String>,
+}
+
+type Facts = Vec<String>;
+
+impl Bench {
+    fn step(&mut self, step: &str) -> Facts {
+        let words: Vec<&str> = step.split_whitespace().collect();
+        let before = self.ledger.sequence();
+        let mut facts = self.carry_out(&words, step);
+        facts.push(format!("step=+{}", self.ledger.sequence() - before));
+        facts
+    }
+
+    fn carry_out(&mut self, words: &[&str], step: &str) -> Facts {
+        match words {
+            ["limit", policy, resource, limit] => self.limit(policy, resource, limit),
+            ["close", policy, resource] => {
+                let account = self.account(policy, resource);
+                let receipt = self.ledger.close(account);
+                self.of_result(receipt, &[])
+            }
+            ["charge", name, charges @ ..] => self.charge(name, charges, &Terms::Charge),
+            ["adopt", name, charges @ ..] => self.charge(name, charges, &Terms::Adopt),
+            ["hold", name, until, charges @ ..] => {
+                self.charge(name, charges, &Terms::Hold { expires_at_ms: number(until) })
+            }
+            ["wait", name, discipline, priority, arrived, charges @ ..] => {
+                let discipline = match *discipline {
+                    "greedy" => Discipline::Greedy,
+                    "ordered" => Discipline::Ordered,
+                    other => panic!("no discipline {other} in {step}"),
+                };
+                let (priority, arrived_ms) = (number(priority), number(arrived));
+                let position = Position { priority, arrived_ms, tie: (*name).into() };
+                self.charge(name, charges, &Terms::Wait { discipline, position })
+            }
+            ["settle", name] => {
+                let subject = self.subject(name);
+                let receipt = self.ledger.settle(subject);
+                self.of_result(receipt, &[])
+            }
+            ["delete", name] => {
+                let subject = self.subject(name);
+                let receipt = self.ledger.release(subject);
+                self.of_receipt(&receipt, &[])
+            }
+            ["expire", now] => {
+                let receipt = self.ledger.expire(number(now));
+                self.of_receipt(&receipt, &[])
+            }
+            ["what-if", name, charges @ ..] => {
+                let (subject, charges) = (self.subject(name), self.charges(charges));
+                match self.ledger.what_if(Some(subject), &charges) {
+                    Ok(after) => after.iter().flat_map(|balance| self.of_balance(balance)).collect(),
+                    Err(denied) => self.of_denied(&denied),
+                }
+            }
+            ["show", policy, resource] => {
+                let account = self.account(policy, resource);
+                match self.ledger.balance(account) {
+                    Some(balance) => self.of_balance(&balance),
+                    None => vec!["closed".into()],
+                }
+            }
+            ["subject", name] => self.of_subject(name),
+            ["explain", name] => self.of_explanation(name),
+            _ => panic!("no such step: {step}"),
+        }
+    }
+
+    fn limit(&mut self, policy: &str, resource: &str, limit: &str) -> Facts {
+        let amount = |text: &str| quantity(text).amount();
+        let limit = match (limit, limit.strip_prefix('~')) {
+            ("none", _) => Limit::Unlimited,
+            (_, Some(observed)) => Limit::Observed(amount(observed)),
+            (enforced, None) => Limit::Enforced(amount(enforced)),
+        };
+        let key = AccountKey::new(policy, resource, "");
+        match self.ledger.account(&key) {
+            Some(account) => {
+                let receipt = self.ledger.set_limit(account, limit);
+                self.of_result(receipt, &[])
+            }
+            None => match self.ledger.open(key, limit) {
+                Ok(account) => vec!["opened".into(), format!("account={}", account.index())],
+                Err(error) => vec![error_name(&error).into()],
+            },
+        }
+    }
+
+    fn charge(&mut self, name: &str, charges: &[&str], terms: &Terms) -> Facts {
+        let (subject, charges) = (self.subject(name), self.charges(charges));
+        let digest = self.ledger.digest();
+        match self.ledger.charge(subject, &charges, terms) {
+            Ok(receipt) => self.of_receipt(&receipt, &charges),
+            Err(denied) => {
+                assert_eq!(digest, self.ledger.digest(), "a denial changed something");
+                assert!(!self.ledger.has_changes(), "a denial has rows to write");
+                self.of_denied(&denied)
+            }
+        }
+    }
+
+    /// After every step: the books add up, and the rows make the same ledger.
+    fn verify(&mut self, line: &str) {
+        self.ledger.audit().unwrap_or_else(|error| panic!("{line}: {error}"));
+        let rows = &mut self.rows;
+        self.ledger.drain_changes(&mut |row| {
+            match row.value {
+                Some(value) => rows.insert(row.key.to_vec(), value.to_vec()),
+                None => rows.remove(row.key),
+            };
+        });
+        let pairs = self.rows.iter().map(|(key, value)| (&key[..], &value[..]));
+        let loaded = Ledger::load(pairs).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(loaded.digest(), self.ledger.digest(), "{line}: the rows make another ledger");
+        // Half of the steps run on a ledger that was just restarted.
+        if self.ledger.sequence() % 2 == 0 {
+            self.ledger = loaded;
+        }
+    }
+
+    fn subject(&mut self, name: &str) -> SubjectId {
+        let mut bytes = [0; 16];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        let subject = SubjectId(u128::from_be_bytes(bytes));
+        self.names.insert(subject, name.into());
+        subject
+    }
+
+    fn account(&self, policy: &str, resource: &str) -> AccountId {
+        let account = self.ledger.account(&AccountKey::new(policy, resource, ""));
+        account.unwrap_or(AccountId::from_index(u32::MAX))
+    }
+
+    fn charges(&self, words: &[&str]) -> Vec<Charge> {
+        let text = words.join(" ");
+        let charges = text.split(',').map(str::trim).filter(|charge| *charge != "nothing");
+        let charge = |charge: &str| match charge.split_whitespace().collect::<Vec<_>>()[..] {
+            [policy, resource, amount] => {
+                let (amount, format) = match amount {
+                    "max" => (Amount::from_nanos(i128::MAX), Format::DecimalSi),
+                    amount => (quantity(amount).amount(), quantity(amount).format()),
+                };
+                Charge { account: self.account(policy, resource), amount, format }
+            }
+            _ => panic!("not a charge: {charge}"),
+        };
+        charges.map(charge).collect()
+    }
+
+    fn of_result(&self, result: Result<Receipt, LedgerError>, charges: &[Charge]) -> Facts {
+        match result {
+            Ok(receipt) => self.of_receipt(&receipt, charges),
+            Err(error) => vec![error_name(&error).into()],
+        }
+    }
+
+    fn of_receipt(&self, receipt: &Receipt, charges: &[Charge]) -> Facts {
+        let mut facts = Facts::new();
+        let outcome = match &receipt.outcome {
+            Outcome::Granted => "granted",
+            Outcome::Held { .. } => "held",
+            Outcome::Queued => "queued",
+            Outcome::Released => "released",
+            Outcome::Settled => "settled",
+            Outcome::Expired { subjects } => {
+                facts.push(format!("expired={}", self.named(subjects)));
+                "expired"
+            }
+            Outcome::LimitSet => "set",
+            Outcome::Closed => "closed",
+        };
+        facts.push(outcome.into());
+        if !receipt.changed {
+            facts.push("unchanged".into());
+        }
+        facts.push(format!("woken={}", self.named(&receipt.woken)));
+        let touched: Vec<String> = receipt.touched.iter().map(|account| account.index().to_string()).collect();
+        facts.push(format!("touched={}", touched.join(",")));
+        for charge in charges {
+            facts.extend(self.ledger.balance(charge.account).iter().flat_map(|balance| self.of_balance(balance)));
+        }
+        facts
+    }
+
+    fn of_denied(&self, denied: &Denied) -> Facts {
+        let mut facts = vec!["denied".to_owned(), format!("said={}", denied.to_string().replace(' ', "_"))];
+        let who: Vec<String> =
+            denied.lines.iter().map(|line| format!("{}:{}", line.key.policy, line.key.resource)).collect();
+        facts.push(format!("by={}", who.join(",")));
+        for line in &denied.lines {
+            let show = |amount: Amount| Quantity::new(amount, line.format).to_string();
+            facts.push(format!("requested={}", show(line.requested)));
+            facts.push(format!("used={}", show(line.used)));
+            facts.push(format!("held={}", show(line.held)));
+            facts.extend(line.limit.amount().map(|limit| format!("limit={}", show(limit))));
+            let reason = match line.reason {
+                Reason::TooManyCharges => "too-many-charges",
+                Reason::UnknownAccount => "unknown-account",
+                Reason::Negative => "negative",
+                Reason::OverLimit => "over-limit",
+                Reason::Overflow => "overflow",
+                Reason::Full => "full",
+            };
+            facts.push(reason.into());
+        }
+        facts
+    }
+
+    fn of_balance(&self, balance: &Balance) -> Facts {
+        let show = |amount: Amount| Quantity::new(amount, balance.format).to_string();
+        let limit = match balance.limit {
+            Limit::Unlimited => "none".into(),
+            Limit::Enforced(limit) => show(limit),
+            Limit::Observed(limit) => format!("~{}", show(limit)),
+        };
+        let available = balance.available().map_or("none".into(), show);
+        vec![
+            format!("used={}", show(balance.used)),
+            format!("held={}", show(balance.held)),
+            format!("limit={limit}"),
+            format!("available={available}"),
+            format!("waiting={}", balance.waiting),
+            format!("subjects={}", balance.subjects),
+            format!("who={}", self.named(&self.ledger.subjects_of(balance.account))),
+            format!("line={}", self.named(&self.ledger.waiting_for(balance.account))),
+        ]
+    }
+
+    fn of_subject(&mut self, name: &str) -> Facts {
+        let subject = self.subject(name);
+        let Some(view) = self.ledger.subject(subject) else { return vec!["unknown".into()] };
+        let show = |charges: &[Charge]| -> String {
+            let show = |charge: &Charge| {
+                let key = self.ledger.key(charge.account).expect("a charge names an open account");
+                format!("{}:{}:{}", key.policy, key.resource, Quantity::new(charge.amount, charge.format))
+            };
+            charges.iter().map(show).collect::<Vec<_>>().join(",")
+        };
+        let state = match view.state {
+            State::Charged => "charged".to_owned(),
+            State::Held { expires_at_ms } => format!("held-until={expires_at_ms}"),
+            State::Waiting { discipline: Discipline::Greedy, .. } => "waiting-greedy".to_owned(),
+            State::Waiting { discipline: Discipline::Ordered, .. } => "waiting-ordered".to_owned(),
+        };
+        let (charges, settled) = (show(&view.charges), show(&view.settled));
+        vec![state, format!("charges={charges}"), format!("settled={settled}"), format!("of-step={}", view.sequence)]
+    }
+
+    fn of_explanation(&mut self, name: &str) -> Facts {
+        let subject = self.subject(name);
+        let explanation = self.ledger.explain(subject);
+        let mut facts = Facts::new();
+        if explanation.state.is_none() {
+            facts.push("unknown".into());
+        }
+        let blocking: Vec<String> = explanation.blocking().map(|line| line.key.resource.to_string()).collect();
+        facts.push(format!("blocking={}", blocking.join(",")));
+        for line in &explanation.lines {
+            let show = |amount: Amount| Quantity::new(amount, line.format).to_string();
+            let resource = &line.key.resource;
+            facts.push(format!("{resource}={}", show(line.amount)));
+            facts.extend(line.missing.map(|missing| format!("{resource}.missing={}", show(missing))));
+            facts.extend(line.blocked_by.map(|by| format!("{resource}.behind={}", self.named(&[by]))));
+            facts.push(format!("{resource}.ahead={}", line.ahead));
+            facts.push(format!("{resource}.first={}", self.named(&line.ahead_first)));
+        }
+        facts
+    }
+
+    fn named(&self, subjects: &[SubjectId]) -> String {
+        let names = subjects.iter().map(|subject| self.names.get(subject).map_or("?", String::as_str));
+        names.collect::<Vec<_>>().join(",")
+    }
+}
+
+fn error_name(error: &LedgerError) -> &'static str {
+    match error {
+        LedgerError::AlreadyOpen { .. } => "already-open",
+        LedgerError::UnknownAccount { .. } => "unknown-account",
+        LedgerError::NegativeLimit => "negative-limit",
+        LedgerError::KeyTooLong { .. } => "key-too-long",
+        LedgerError::TooManyAccounts => "too-many-accounts",
+        LedgerError::UnknownSubject { .. } => "unknown-subject",
+        LedgerError::NothingHeld { .. } => "nothing-held",
+    }
+}
+
+fn quantity(text: &str) -> Quantity {
+    Quantity::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
