@@ -184,9 +184,11 @@ impl<E: Engine> Shared<E> {
         let last = decider.ended;
         drop(decider);
         if let Err(error) = writer.write(group) {
+            // Under the same lock: the group that waits for the store must find the failure, not the store.
+            writer.failure.get_or_insert(Failure::Store(error));
             drop(writer);
             group.answers.clear();
-            self.fail(Failure::Store(error));
+            self.wake_decider();
             return true;
         }
         if last {
@@ -195,9 +197,14 @@ impl<E: Engine> Shared<E> {
         true
     }
 
-    /// Remembers the first failure and wakes whoever waits for commands, who then ends everything.
+    /// After a panic, which has poisoned the lock it happened under, so nobody went on from there.
     fn fail(&self, failure: Failure) {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).failure.get_or_insert(failure);
+        self.wake_decider();
+    }
+
+    /// Whoever waits for commands finds the failure and ends everything.
+    fn wake_decider(&self) {
         if let Some(queue) = self.nudge.upgrade() {
             // A full queue has woken them already.
             let _full = queue.try_send(Message::Stop);
