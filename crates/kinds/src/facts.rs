@@ -207,6 +207,8 @@ impl Reader {
             && !word.starts_with(['[', '{'])
         {
             ty.name = Some(name.into());
+        } else if word.starts_with("SchemaOr") {
+            ty.name = Some(word.into());
         }
         if !about.default.is_empty() {
             ty.default = Some(serde_json::from_str(about.default).expect("facts: a default is JSON"));

@@ -30,7 +30,8 @@ pub struct Catalogue {
 pub struct Type {
     pub shape: Shape,
     /// The published name of an object type (`io.k8s.api.core.v1.Pod`), by which other documents refer to it. Scalars of a
-    /// built-in kind may carry the name of their Go type (`v1.PullPolicy`), which only error messages show.
+    /// built-in kind may carry the name of their Go type (`v1.PullPolicy`), which only error messages show, and the
+    /// three places of a CRD schema that hold a schema or something else carry the name of their [`WireKind`].
     pub name: Option<Box<str>>,
     /// `null` is a value of its own here. Elsewhere null means absent and is dropped.
     pub nullable: bool,
@@ -296,9 +297,9 @@ impl Object {
 }
 
 impl Field {
-    /// An optional field with no further facts, as CRD schemas have them.
+    /// An optional field with no further facts, as CRD schemas have them: an empty value is a value and stays.
     pub fn new(name: impl Into<Box<str>>, ty: TypeId) -> Self {
-        Field { name: name.into(), ty, required: false, omit_empty: true, pointer: false, patch: Patch::default() }
+        Field { name: name.into(), ty, required: false, omit_empty: true, pointer: true, patch: Patch::default() }
     }
 }
 

@@ -1,0 +1,49 @@
+//! YAML bodies. They are rare (kubectl sends JSON even under a YAML content type), so a general reader does, held to
+//! the same bounds as JSON; anchors and aliases work as long as they do not multiply.
+
+use serde_saphyr::options::{DuplicateKeyPolicy, Options};
+use serde_saphyr::{Error, budget::Budget};
+
+use super::{DEPTH_MAX, DecodeError, Parsed, VALUES_MAX, json::json};
+use crate::schema::{Catalogue, TypeId};
+
+/// Aliases a body may use. People write a handful; bombs need few too, but those are stopped by the count of values that
+/// replaying them produces.
+const ALIASES_MAX: usize = 1_000;
+
+/// Reads one YAML document. Text that begins like a JSON object is read as JSON, which it is by YAML's own rules.
+pub fn yaml(bytes: &[u8], schema: Option<(&Catalogue, TypeId)>) -> Result<Parsed, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)?;
+    if text.trim_start().starts_with('{')
+        && let Ok(parsed) = json(bytes, schema)
+    {
+        return Ok(parsed);
+    }
+    let value = serde_saphyr::from_str_with_options(text, options()).map_err(|error| refusal(&error))?;
+    Ok(Parsed { value, duplicates: Vec::new() })
+}
+
+fn options() -> Options {
+    let mut budget = Budget::default();
+    budget.max_depth = DEPTH_MAX;
+    budget.max_nodes = VALUES_MAX;
+    budget.max_events = 4 * VALUES_MAX;
+    budget.max_aliases = ALIASES_MAX;
+    budget.max_anchors = ALIASES_MAX;
+    budget.max_documents = 1;
+    let mut options = Options::default();
+    options.alias_limits.max_total_replayed_events = VALUES_MAX;
+    options.budget = Some(budget);
+    // Two values for one key is a mistake in every YAML dialect Kubernetes reads.
+    options.duplicate_keys = DuplicateKeyPolicy::Error;
+    // `defaultMode: 0644` is octal to everyone who writes manifests.
+    options.legacy_octal_numbers = true;
+    options.with_snippet = false;
+    options
+}
+
+fn refusal(error: &Error) -> DecodeError {
+    // Long input must not come back as a long message.
+    let words: String = error.to_string().chars().take(300).collect();
+    DecodeError::Syntax(format!("error converting YAML to JSON: yaml: {words}"))
+}
