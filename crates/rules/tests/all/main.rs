@@ -1,0 +1,6 @@
+//! Every test of the crate in one binary: linking is what costs.
+
+mod peer;
+mod random;
+mod selector_harness;
+mod selectors;
