@@ -1,1 +1,24 @@
-//! families
+//! The quota systems, one folder each: kinds, compilation of policies into rules, status, words of refusal.
+//!
+//! Start reading at [`Family`]. The server knows families only through it; a further family is a folder here and one
+//! line in [`all`].
+
+pub mod family;
+pub mod kubernetes;
+
+pub use family::{
+    Admission, BalanceLine, Balances, Denial, DenialLine, Families, Family, Operation, PolicyObject, Projected, World,
+};
+
+use std::sync::Arc;
+
+/// Every family of this build, in the order in which they refuse.
+pub fn all(settings: &Settings) -> Families {
+    Families::new(vec![Arc::new(kubernetes::Kubernetes::new(settings.kubernetes.clone()))])
+}
+
+/// What an operator may set about the families.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub kubernetes: kubernetes::Settings,
+}

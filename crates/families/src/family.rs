@@ -1,0 +1,158 @@
+//! The one interface between a quota system and whatever runs it.
+
+use std::sync::Arc;
+
+use kinds::field_error::FieldError;
+use ledger::Balance;
+use quantity::{Amount, Format};
+use rules::{Compiled, GroupResource};
+use serde_json::Value;
+
+/// A stored object that is a policy of some family.
+pub struct PolicyObject<'a> {
+    pub resource: &'a GroupResource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub object: &'a Value,
+}
+
+/// Why an object is being looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Create,
+    Update,
+    /// A write of a subresource that reports what already happened (`status`): charged, never refused.
+    Status,
+}
+
+/// A write on its way in, before it is decided.
+pub struct Admission<'a> {
+    pub operation: Operation,
+    pub resource: &'a GroupResource,
+    /// Empty for the object itself, else `resize`, `scale` …
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub object: &'a mut Value,
+    pub old: Option<&'a Value>,
+}
+
+/// What a family may look up while it admits, validates or projects: a consistent enough view of stored objects.
+pub trait World {
+    /// Every object of a resource in a namespace ("" for cluster-scoped ones), by name.
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+}
+
+/// Usage as the ledger has it.
+pub trait Balances {
+    /// Every account of a policy ([`rules::policy_name`]), by resource, then bucket.
+    fn of(&self, policy: &str) -> Vec<BalanceLine>;
+}
+
+/// One account of a policy.
+#[derive(Clone, Debug)]
+pub struct BalanceLine {
+    pub resource: Arc<str>,
+    pub bucket: Arc<str>,
+    pub balance: Balance,
+}
+
+/// What a projection found out.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Projected {
+    Unchanged,
+    Changed,
+}
+
+/// The accounts of one policy that said no to one request, with the numbers a person needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub policy: Arc<str>,
+    pub resource: GroupResource,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub lines: Vec<DenialLine>,
+    /// Set when a rule refused in its own words ([`rules::Refusal`]) instead of an account.
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenialLine {
+    pub account: Arc<str>,
+    pub requested: Amount,
+    pub requested_format: Format,
+    pub used: Amount,
+    pub held: Amount,
+    pub used_format: Format,
+    pub limit: Amount,
+}
+
+/// One of the quota systems.
+pub trait Family: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// The custom kinds the family brings, as CustomResourceDefinition objects; served from the first start on.
+    fn definitions(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// The resources whose objects are policies of this family.
+    fn policies(&self) -> Vec<GroupResource>;
+
+    /// Resources besides the policies whose status is a projection of the ledger (claims, say).
+    fn projected(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// Turns a (valid) policy object into accounts and rules.
+    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>>;
+
+    /// Fills in and refuses before validation: defaults that depend on other objects (LimitRange), for instance.
+    /// `Err` is the text behind `<resource> "<name>" is forbidden: `.
+    fn admit(&self, _request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Checks objects of the family's own kinds beyond their schema.
+    fn validate(&self, _request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings shown to the client beside a successful write.
+    fn warnings(&self, _request: &Admission<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes what the ledger knows into the object's status.
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected;
+
+    /// The family's words for a denial, without the wrapper that names the refused object.
+    fn words(&self, denial: &Denial) -> String;
+}
+
+/// All families, asked by resource.
+#[derive(Clone)]
+pub struct Families {
+    list: Arc<[Arc<dyn Family>]>,
+}
+
+impl Families {
+    pub fn new(list: Vec<Arc<dyn Family>>) -> Self {
+        Self { list: list.into() }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Family>> {
+        self.list.iter()
+    }
+
+    /// The family whose policy this resource is.
+    pub fn of_policy(&self, resource: &GroupResource) -> Option<&Arc<dyn Family>> {
+        self.list.iter().find(|family| family.policies().contains(resource))
+    }
+
+    /// The family that fills in the status of this resource.
+    pub fn of_projected(&self, resource: &GroupResource) -> Option<&Arc<dyn Family>> {
+        self.list.iter().find(|family| family.policies().contains(resource) || family.projected().contains(resource))
+    }
+}

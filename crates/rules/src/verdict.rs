@@ -1,0 +1,107 @@
+//! What the rules say of one object.
+
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ledger::{SubjectId, Terms};
+use quantity::{Amount, Format};
+use serde_json::Value;
+use smallvec::SmallVec;
+
+use crate::{GroupResource, PolicyId};
+
+/// The object a decision is about, as the rules see it.
+pub struct Subject<'a> {
+    pub id: SubjectId,
+    pub resource: &'a GroupResource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub object: &'a Value,
+    memo: RefCell<SmallVec<[(TypeId, Rc<dyn Any>); 1]>>,
+}
+
+impl<'a> Subject<'a> {
+    pub fn new(
+        id: SubjectId,
+        resource: &'a GroupResource,
+        namespace: &'a str,
+        name: &'a str,
+        object: &'a Value,
+    ) -> Self {
+        Self { id, resource, namespace, name, object, memo: RefCell::default() }
+    }
+
+    /// Computes `T` from the object once, however many rules ask: a pod under sixteen quotas is added up once.
+    pub fn memo<T: 'static>(&self, compute: impl FnOnce(&Self) -> T) -> Rc<T> {
+        let known = self.memo.borrow().iter().find(|(id, _)| *id == TypeId::of::<T>()).map(|(_, found)| found.clone());
+        if let Some(found) = known.and_then(|found| found.downcast::<T>().ok()) {
+            return found;
+        }
+        let made = Rc::new(compute(self));
+        self.memo.borrow_mut().push((TypeId::of::<T>(), made.clone()));
+        made
+    }
+}
+
+/// How one rule measures one object. Implemented by the families.
+pub trait Measure: Send + Sync {
+    /// Adds what the object is charged, and what the rule refuses outright, to the verdict. An error refuses the
+    /// request: a rule that cannot be evaluated never means "no quota applies".
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError>;
+}
+
+/// One line of the whole charge vector: so much on the n-th account of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub policy: PolicyId,
+    /// Index into [`crate::Compiled::accounts`].
+    pub account: usize,
+    /// A part of the account kept apart by name (usage per namespace, say); opened when first charged, unlimited.
+    pub bucket: Option<Arc<str>>,
+    pub amount: Amount,
+    pub format: Format,
+}
+
+/// A refusal that is not about an amount: a quota on cpu asks every container to state its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub policy: PolicyId,
+    /// The policy's own words, without the wrapper that names the object.
+    pub message: String,
+}
+
+/// Everything the rules say of one object.
+#[derive(Default, Debug)]
+pub struct Verdict {
+    pub lines: SmallVec<[Line; 8]>,
+    pub refusals: Vec<Refusal>,
+    /// Set by a rule whose subjects wait instead of being refused.
+    pub terms: Option<Terms>,
+    pub(crate) policy: PolicyId,
+}
+
+impl Verdict {
+    /// Charges the n-th account of the policy being measured.
+    pub fn charge(&mut self, account: usize, amount: Amount, format: Format) {
+        self.lines.push(Line { policy: self.policy, account, bucket: None, amount, format });
+    }
+
+    /// Charges a named part of the n-th account as well, for policies that report usage by part.
+    pub fn charge_bucket(&mut self, account: usize, bucket: Arc<str>, amount: Amount, format: Format) {
+        self.lines.push(Line { policy: self.policy, account, bucket: Some(bucket), amount, format });
+    }
+
+    pub fn refuse(&mut self, message: impl Into<String>) {
+        self.refusals.push(Refusal { policy: self.policy, message: message.into() });
+    }
+}
+
+/// A rule that could not be evaluated on an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{policy}: {message}")]
+pub struct MeasureError {
+    pub policy: Arc<str>,
+    pub message: String,
+}

@@ -1,6 +1,0 @@
-//! Every test of the crate in one binary: linking is what costs.
-
-mod peer;
-mod random;
-mod selector_harness;
-mod selectors;
