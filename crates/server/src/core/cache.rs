@@ -1,0 +1,339 @@
+//! What readers share: every durable object, the recent history of each resource, and usage as the ledger has it.
+//!
+//! Written by one thread (the sequencer's writer, through [`Cache::publish`]), read by all. A list takes a snapshot in
+//! constant time and lets go; a watch is a position in the history, never a queue, so that a slow watcher costs
+//! nothing and is told that it came too late.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use families::{BalanceLine, Balances};
+use ledger::Balance;
+use parking_lot::{Mutex, RwLock};
+use rules::GroupResource;
+use tokio::sync::watch;
+
+use super::event::{Event, EventKind, Publication};
+use super::object::{Object, ObjectKey};
+
+/// Events kept per resource for watchers to catch up from. Informers lag by milliseconds; this covers a burst of
+/// seconds at full speed.
+const HISTORY_EVENTS_MAX: usize = 16 * 1024;
+/// The same in bytes, because events hold whole objects.
+const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Lists being paged through at once whose exact state is kept; the oldest makes room.
+const PAGED_LISTS_MAX: usize = 64;
+/// Events handed to a watcher in one go, so that one far behind does not hold the lock long.
+const WATCH_BATCH_MAX: usize = 512;
+
+type Place = (Arc<str>, Arc<str>);
+type Observer = Box<dyn Fn(&Event) + Send + Sync>;
+type Objects = imbl::OrdMap<Place, Arc<Object>>;
+
+/// The shared view of everything durable.
+pub struct Cache {
+    shelves: RwLock<HashMap<GroupResource, Arc<Shelf>>>,
+    revision: watch::Sender<u64>,
+    balances: RwLock<HashMap<Arc<str>, BTreeMap<Place, Balance>>>,
+    /// Policies whose status a user has written and the ledger has not taken back yet: shown as written.
+    status_written: RwLock<HashSet<ObjectKey>>,
+    paged: Mutex<VecDeque<(GroupResource, Listing)>>,
+    stale_status: AtomicBool,
+    /// Indexes of our own (roles, custom kinds) that must be true before the write is answered.
+    observers: RwLock<Vec<Observer>>,
+}
+
+/// The objects of one resource.
+struct Shelf {
+    state: RwLock<ShelfState>,
+    changed: watch::Sender<u64>,
+    /// Revision of the newest event, readable without the lock.
+    newest: AtomicU64,
+}
+
+struct ShelfState {
+    objects: Objects,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// Events up to this revision are no longer in the history.
+    forgotten: u64,
+}
+
+/// All objects of a resource at one revision.
+#[derive(Clone)]
+pub struct Listing {
+    pub objects: Objects,
+    pub revision: u64,
+}
+
+impl Listing {
+    /// The objects of one namespace, or of all when it is empty, from `after` on (exclusive), in order.
+    pub fn range<'a>(
+        &'a self,
+        namespace: &'a str,
+        after: Option<&'a (Arc<str>, Arc<str>)>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        let from = after.cloned().unwrap_or_else(|| (namespace.into(), "".into()));
+        self.objects
+            .range(from..)
+            .filter(move |(place, _)| after != Some(place))
+            .map(|(_, object)| object)
+            .take_while(move |object| namespace.is_empty() || *object.key.namespace == *namespace)
+    }
+}
+
+impl Cache {
+    /// A cache of what was loaded. `last` holds, for each resource, the revision of its last change.
+    pub fn new(objects: impl Iterator<Item = Arc<Object>>, last: &HashMap<GroupResource, u64>, revision: u64) -> Self {
+        let mut shelves: HashMap<GroupResource, Objects> = HashMap::new();
+        for object in objects {
+            let place = (object.key.namespace.clone(), object.key.name.clone());
+            shelves.entry(object.key.resource.clone()).or_default().insert(place, object);
+        }
+        let shelves = shelves
+            .into_iter()
+            .map(|(resource, objects)| {
+                let forgotten = last.get(&resource).copied().unwrap_or(revision);
+                (resource, Arc::new(Shelf::new(objects, forgotten)))
+            })
+            .collect();
+        Self {
+            shelves: RwLock::new(shelves),
+            revision: watch::Sender::new(revision),
+            balances: RwLock::default(),
+            status_written: RwLock::default(),
+            paged: Mutex::default(),
+            stale_status: AtomicBool::new(true),
+            observers: RwLock::default(),
+        }
+    }
+
+    /// The revision everything up to which is visible.
+    pub fn revision(&self) -> u64 {
+        *self.revision.borrow()
+    }
+
+    /// Waits until `revision` is visible.
+    pub async fn reached(&self, revision: u64) {
+        let mut seen = self.revision.subscribe();
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = seen.wait_for(|now| *now >= revision).await;
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let shelf = self.shelf(&key.resource)?;
+        let state = shelf.state.read();
+        state.objects.get(&(key.namespace.clone(), key.name.clone())).cloned()
+    }
+
+    /// All objects of a resource, and a revision at which this is all of them.
+    pub fn list(&self, resource: &GroupResource) -> Listing {
+        // Read before the shelf: everything up to it is then in the shelf for sure.
+        let visible = self.revision();
+        match self.shelf(resource) {
+            None => Listing { objects: Objects::new(), revision: visible },
+            Some(shelf) => {
+                let state = shelf.state.read();
+                let newest = shelf.newest.load(Ordering::Acquire);
+                Listing { objects: state.objects.clone(), revision: visible.max(newest) }
+            }
+        }
+    }
+
+    /// Keeps a listing so that its next pages show the same state.
+    pub fn keep_paged(&self, resource: &GroupResource, listing: &Listing) {
+        let mut paged = self.paged.lock();
+        if paged.iter().any(|(known, kept)| known == resource && kept.revision == listing.revision) {
+            return;
+        }
+        if paged.len() >= PAGED_LISTS_MAX {
+            paged.pop_front();
+        }
+        paged.push_back((resource.clone(), listing.clone()));
+    }
+
+    /// A listing kept by [`Cache::keep_paged`], while it is still kept.
+    pub fn paged(&self, resource: &GroupResource, revision: u64) -> Option<Listing> {
+        let paged = self.paged.lock();
+        paged.iter().find(|(known, kept)| known == resource && kept.revision == revision).map(|(_, kept)| kept.clone())
+    }
+
+    /// A position in the history of a resource just after `revision`.
+    pub fn watch(&self, resource: &GroupResource, revision: u64) -> WatchCursor {
+        let shelf = self.shelf_or_new(resource);
+        let changed = shelf.changed.subscribe();
+        WatchCursor { shelf, position: revision, changed }
+    }
+
+    /// Calls `observer` for every event from now on, before the write that caused it is answered. It runs on the
+    /// writer's thread: it must be quick and must not wait.
+    pub fn observe(&self, observer: impl Fn(&Event) + Send + Sync + 'static) {
+        self.observers.write().push(Box::new(observer));
+    }
+
+    /// Whether a user's own words stand in this policy's status for the moment.
+    pub fn status_is_written(&self, key: &ObjectKey) -> bool {
+        self.status_written.read().contains(key)
+    }
+
+    /// Whether some status has to be published, asked and reset by the publisher.
+    pub fn take_stale_status(&self) -> bool {
+        self.stale_status.swap(false, Ordering::AcqRel)
+    }
+
+    /// Makes a durable group visible. Called by one thread only.
+    pub fn publish(&self, publication: Publication) {
+        self.publish_balances(publication.balances, &publication.closed);
+        if !publication.status_written.is_empty() {
+            let mut written = self.status_written.write();
+            for (key, by_user) in publication.status_written {
+                if by_user {
+                    written.insert(key)
+                } else {
+                    written.remove(&key)
+                };
+            }
+        }
+        let events: Vec<Arc<Event>> = publication.events.into_iter().map(Arc::new).collect();
+        let mut at = 0;
+        while at < events.len() {
+            // A run of one resource takes its lock once.
+            let resource = &events[at].object.key.resource;
+            let end =
+                events[at..].iter().position(|e| e.object.key.resource != *resource).map_or(events.len(), |n| at + n);
+            self.shelf_or_new(resource).publish(&events[at..end]);
+            at = end;
+        }
+        if publication.revision > 0 {
+            self.revision.send_replace(publication.revision);
+        }
+        if publication.stale_status {
+            self.stale_status.store(true, Ordering::Release);
+        }
+        for observer in self.observers.read().iter() {
+            events.iter().for_each(|event| observer(event));
+        }
+    }
+
+    /// Fills in the balances found at load time.
+    pub fn publish_balances(&self, lines: Vec<(Arc<str>, BalanceLine)>, closed: &[Arc<str>]) {
+        if lines.is_empty() && closed.is_empty() {
+            return;
+        }
+        let mut balances = self.balances.write();
+        for policy in closed {
+            balances.remove(policy);
+        }
+        for (policy, line) in lines {
+            balances.entry(policy).or_default().insert((line.resource, line.bucket), line.balance);
+        }
+    }
+
+    fn shelf(&self, resource: &GroupResource) -> Option<Arc<Shelf>> {
+        self.shelves.read().get(resource).cloned()
+    }
+
+    fn shelf_or_new(&self, resource: &GroupResource) -> Arc<Shelf> {
+        if let Some(shelf) = self.shelf(resource) {
+            return shelf;
+        }
+        self.shelves.write().entry(resource.clone()).or_insert_with(|| Arc::new(Shelf::new(Objects::new(), 0))).clone()
+    }
+}
+
+impl Balances for Cache {
+    fn of(&self, policy: &str) -> Vec<BalanceLine> {
+        let balances = self.balances.read();
+        let Some(lines) = balances.get(policy) else { return Vec::new() };
+        lines
+            .iter()
+            .map(|((resource, bucket), balance)| BalanceLine {
+                resource: resource.clone(),
+                bucket: bucket.clone(),
+                balance: balance.clone(),
+            })
+            .collect()
+    }
+}
+
+impl Shelf {
+    fn new(objects: Objects, forgotten: u64) -> Self {
+        let state = ShelfState { objects, history: VecDeque::new(), history_bytes: 0, forgotten };
+        Self { state: RwLock::new(state), changed: watch::Sender::new(0), newest: AtomicU64::new(0) }
+    }
+
+    fn publish(&self, events: &[Arc<Event>]) {
+        let mut state = self.state.write();
+        for event in events {
+            let key = &event.object.key;
+            let place = (key.namespace.clone(), key.name.clone());
+            match event.kind {
+                EventKind::Deleted => state.objects.remove(&place),
+                EventKind::Added | EventKind::Modified => state.objects.insert(place, event.object.clone()),
+            };
+            state.history_bytes += event.object.json.len();
+            state.history.push_back(event.clone());
+        }
+        while state.history.len() > HISTORY_EVENTS_MAX || state.history_bytes > HISTORY_BYTES_MAX {
+            let Some(oldest) = state.history.pop_front() else { break };
+            state.history_bytes -= oldest.object.json.len();
+            state.forgotten = oldest.revision();
+        }
+        if let Some(last) = events.last() {
+            self.newest.store(last.revision(), Ordering::Release);
+            drop(state);
+            self.changed.send_replace(last.revision());
+        }
+    }
+}
+
+/// A watcher's position in the history of one resource.
+pub struct WatchCursor {
+    shelf: Arc<Shelf>,
+    position: u64,
+    changed: watch::Receiver<u64>,
+}
+
+/// What a watcher finds at its position.
+pub enum WatchPoll {
+    /// Some events; there may be more.
+    Events(Vec<Arc<Event>>),
+    /// Nothing new.
+    Idle,
+    /// The history no longer reaches back to the position.
+    TooOld,
+}
+
+impl WatchCursor {
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    pub fn poll(&mut self) -> WatchPoll {
+        self.changed.mark_unchanged();
+        if self.shelf.newest.load(Ordering::Acquire) <= self.position {
+            let forgotten = self.shelf.state.read().forgotten;
+            return if self.position < forgotten { WatchPoll::TooOld } else { WatchPoll::Idle };
+        }
+        let state = self.shelf.state.read();
+        if self.position < state.forgotten {
+            return WatchPoll::TooOld;
+        }
+        let from = state.history.partition_point(|event| event.revision() <= self.position);
+        let events: Vec<_> = state.history.range(from..).take(WATCH_BATCH_MAX).cloned().collect();
+        match events.last() {
+            None => WatchPoll::Idle,
+            Some(last) => {
+                self.position = last.revision();
+                WatchPoll::Events(events)
+            }
+        }
+    }
+
+    /// Waits until there is something new since the last poll.
+    pub async fn changed(&mut self) {
+        // The sender lives in the shelf this cursor holds.
+        let _ = self.changed.changed().await;
+    }
+}

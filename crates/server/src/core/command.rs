@@ -1,0 +1,115 @@
+//! What may be asked of the engine, and what it answers.
+
+use std::sync::Arc;
+
+use families::Denial;
+
+use super::object::{Draft, Object, ObjectKey};
+
+/// A request to the sequencer. Time comes in with it: the engine reads no clock.
+#[derive(Debug)]
+pub enum Command {
+    Write(Box<Write>),
+    /// Writes what the ledger knows into the status of policies whose usage changed, a bounded number at a time.
+    PublishStatus {
+        now_ms: i64,
+    },
+    /// Recounts everything from the stored objects and compares; a difference is a bug.
+    Audit,
+}
+
+/// One object written or removed, with its charge, in one step.
+#[derive(Debug)]
+pub struct Write {
+    pub key: ObjectKey,
+    pub kind: WriteKind,
+    /// Checked and answered as if, but nothing changes.
+    pub dry_run: bool,
+    pub now_ms: i64,
+}
+
+#[derive(Debug)]
+pub enum WriteKind {
+    Create(Draft),
+    Update {
+        draft: Draft,
+        expect: Expect,
+        /// The write reports what already happened (a status): it is charged and never refused.
+        status: bool,
+    },
+    Delete {
+        expect: Expect,
+        /// The object's last state, shown to watchers; the stored one when absent.
+        last: Option<Draft>,
+    },
+}
+
+/// What must still be true of the stored object. Empty fields expect nothing.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Expect {
+    pub revision: Option<u64>,
+    pub uid: Option<ledger::SubjectId>,
+}
+
+/// The answer to a [`Command`].
+#[derive(Debug)]
+pub enum Answer {
+    Written(Result<Written, Refused>),
+    Published { remaining: usize },
+    Audited(Result<AuditReport, String>),
+}
+
+impl Answer {
+    /// The answer to a write; `Err` for any other, which only a bug could send.
+    pub fn written(self) -> Result<Written, Refused> {
+        match self {
+            Answer::Written(result) => result,
+            other => Err(Refused::Bug(format!("a write was answered with {other:?}"))),
+        }
+    }
+}
+
+/// A write that happened (or, on a dry run, would have).
+#[derive(Debug, Clone)]
+pub struct Written {
+    pub object: Arc<Object>,
+    pub sequence: u64,
+}
+
+/// Why a write did not happen. Nothing has changed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Refused {
+    AlreadyExists,
+    NotFound,
+    NamespaceNotFound,
+    /// New objects are not let into a namespace that is being removed.
+    NamespaceTerminating,
+    /// The stored object is not the one the caller based the write on.
+    Conflict {
+        revision: u64,
+    },
+    UidMismatch {
+        stored: ledger::SubjectId,
+    },
+    /// Some quota said no; one entry a policy, in a stable order.
+    Denied(Vec<Denial>),
+    /// A rule could not be evaluated on the object, which denies it.
+    Unmeasurable {
+        policy: Arc<str>,
+        message: String,
+    },
+    /// A policy that does not compile; validation should have said so before.
+    Invalid(Vec<kinds::field_error::FieldError>),
+    Bug(String),
+}
+
+/// What an audit looked at, and what it found wrong (nothing, unless there is a bug).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    pub objects: usize,
+    pub subjects: usize,
+    pub accounts: usize,
+    pub differences: Vec<String>,
+    /// Accounts over their limit: allowed while admission is off or after a limit was lowered.
+    pub over: Vec<String>,
+}

@@ -1,0 +1,336 @@
+//! The state machine behind the API: objects, namespaces, rules and the ledger, changed one command at a time.
+//!
+//! [`Engine::step`] is a decide-then-apply ladder: every refusal comes first, most specific first; after the ledger
+//! said yes nothing can fail, and object and charge go into the same batch.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use families::{Denial, DenialLine, Families};
+use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
+use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
+use serde_json::Value;
+use store::{Batch, Table};
+
+use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
+use super::event::{Event, EventKind, Publication};
+use super::object::{Draft, Object, ObjectKey};
+use super::policies::Policies;
+
+pub(super) type Shelf = BTreeMap<(Arc<str>, Arc<str>), Arc<Object>>;
+
+/// The one owner of objects and ledger.
+pub struct Engine {
+    pub(super) families: Families,
+    pub(super) policy_resources: HashSet<GroupResource>,
+    pub(super) projected_resources: HashSet<GroupResource>,
+    pub(super) shelves: HashMap<GroupResource, Shelf>,
+    pub(super) namespaces: BTreeMap<Arc<str>, NamespaceState>,
+    pub(super) rulebook: Rulebook,
+    pub(super) ledger: Ledger,
+    pub(super) policies: Policies,
+    pub(super) revision: u64,
+    /// Resources written in this group, with the revision of their last change.
+    pub(super) last_changes: BTreeMap<GroupResource, u64>,
+    /// Projected objects whose status is behind the ledger.
+    pub(super) stale: BTreeSet<ObjectKey>,
+    /// Policies whose status a user wrote, and when the ledger takes it back.
+    pub(super) written_status: BTreeMap<ObjectKey, i64>,
+    /// Accounts that changed in this group.
+    pub(super) touched: Vec<AccountId>,
+    /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
+    pub(super) subjects: HashMap<SubjectId, ObjectKey>,
+}
+
+pub(super) struct NamespaceState {
+    pub seen: Namespace,
+    pub terminating: bool,
+}
+
+impl sequencer::Engine for Engine {
+    type Command = Command;
+    type Answer = Answer;
+    type Publication = Publication;
+
+    fn step(&mut self, command: Command, batch: &mut Batch, publication: &mut Publication) -> Answer {
+        match command {
+            Command::Write(write) => Answer::Written(self.write(*write, batch, publication)),
+            Command::PublishStatus { now_ms } => self.publish_status(now_ms, batch, publication),
+            Command::Audit => Answer::Audited(self.audit()),
+        }
+    }
+
+    fn seal(&mut self, batch: &mut Batch, publication: &mut Publication) {
+        self.seal_group(batch, publication);
+    }
+}
+
+impl Engine {
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
+        let Write { key, kind, dry_run, now_ms } = write;
+        let stored = self.stored(&key).cloned();
+        match kind {
+            WriteKind::Create(draft) => {
+                self.check_namespace(&key)?;
+                if stored.is_some() {
+                    return Err(Refused::AlreadyExists);
+                }
+                let compiled = self.compile(&key, &draft.value)?;
+                let plan = self.decide(&key, &draft, None, dry_run)?;
+                if dry_run {
+                    return Ok(self.preview(draft, key, None));
+                }
+                self.apply(plan, publication);
+                let object = self.store(draft, &key, None, batch, publication);
+                Ok(self.settle(object, compiled, None, publication))
+            }
+            WriteKind::Update { draft, expect, status } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check(&stored, expect)?;
+                let compiled = if status { None } else { self.compile(&key, &draft.value)? };
+                let terms = if status { Terms::Adopt } else { Terms::Charge };
+                let plan = self.decide(&key, &draft, Some(terms), dry_run)?;
+                if dry_run {
+                    return Ok(self.preview(draft, key, Some(stored.revision)));
+                }
+                self.apply(plan, publication);
+                let object = self.store(draft, &key, Some(stored), batch, publication);
+                Ok(self.settle(object, compiled, status.then_some(now_ms), publication))
+            }
+            WriteKind::Delete { expect, last } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check(&stored, expect)?;
+                if dry_run {
+                    return Ok(Written { object: stored, sequence: self.ledger.sequence() });
+                }
+                Ok(self.delete(stored, last, batch, publication))
+            }
+        }
+    }
+
+    /// Asks rules and ledger. `terms` is what an update is charged under; a create decides by its rules.
+    fn decide(
+        &mut self,
+        key: &ObjectKey,
+        draft: &Draft,
+        terms: Option<Terms>,
+        dry_run: bool,
+    ) -> Result<Option<ledger::Plan>, Refused> {
+        if !self.rulebook.concerns(&key.resource, &key.namespace) && self.ledger.subject(draft.uid).is_none() {
+            return Ok(None);
+        }
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let verdict = match (self.rulebook.measure(&subject), &terms) {
+            (Ok(verdict), _) => verdict,
+            // What already happened cannot be refused; the audit reports what could not be measured.
+            (Err(_), Some(Terms::Adopt)) => return Ok(None),
+            (Err(error), _) => {
+                return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
+            }
+        };
+        let (charges, unopened) = self.policies.charges(&verdict);
+        self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
+        let terms =
+            terms.filter(|terms| matches!(terms, Terms::Adopt)).or(verdict.terms.clone()).unwrap_or(Terms::Charge);
+        let plan = self.ledger.decide(draft.uid, &charges, &terms).map_err(|denied| self.denied(denied))?;
+        if unopened.is_empty() || dry_run {
+            return Ok(Some(plan));
+        }
+        // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
+        self.policies.open_buckets(&mut self.ledger, unopened);
+        let (charges, _) = self.policies.charges(&verdict);
+        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|denied| self.denied(denied))
+    }
+
+    /// A rule's own refusals. On an update they count only where the object's charge on that policy grows, as with
+    /// amounts: a pod that was there before its quota can still be labelled.
+    fn check_refusals(
+        &self,
+        verdict: &Verdict,
+        charges: &[ledger::Charge],
+        uid: SubjectId,
+        terms: Option<&Terms>,
+    ) -> Result<(), Refused> {
+        if verdict.refusals.is_empty() || matches!(terms, Some(Terms::Adopt)) {
+            return Ok(());
+        }
+        let before = self.ledger.subject(uid);
+        let grows = |policy| {
+            terms.is_none()
+                || charges.iter().filter(|charge| self.policies.owns(policy, charge.account)).any(|charge| {
+                    let had = before.iter().flat_map(|view| &view.charges).find(|had| had.account == charge.account);
+                    had.is_none_or(|had| charge.amount > had.amount)
+                })
+        };
+        let refused: Vec<Denial> = verdict
+            .refusals
+            .iter()
+            .filter(|refusal| grows(refusal.policy))
+            .filter_map(|refusal| {
+                let mut denial = self.policies.denial(self.rulebook.name(refusal.policy)?)?;
+                denial.message = Some(refusal.message.clone());
+                Some(denial)
+            })
+            .collect();
+        if refused.is_empty() { Ok(()) } else { Err(Refused::Denied(refused)) }
+    }
+
+    /// The ledger's refusals, gathered by policy.
+    fn denied(&self, denied: Denied) -> Refused {
+        let mut denials: Vec<Denial> = Vec::new();
+        for line in denied.lines {
+            let entry = DenialLine {
+                account: line.key.resource.clone(),
+                requested: line.requested,
+                requested_format: line.format,
+                used: line.used,
+                held: line.held,
+                used_format: line.format,
+                limit: line.limit.amount().unwrap_or_default(),
+            };
+            match denials.iter_mut().find(|denial| denial.policy == line.key.policy) {
+                Some(denial) => denial.lines.push(entry),
+                None => {
+                    if let Some(mut denial) = self.policies.denial(&line.key.policy) {
+                        denial.lines.push(entry);
+                        denials.push(denial);
+                    }
+                }
+            }
+        }
+        Refused::Denied(denials)
+    }
+
+    fn apply(&mut self, plan: Option<ledger::Plan>, publication: &mut Publication) {
+        if let Some(plan) = plan {
+            let receipt = self.ledger.apply(plan);
+            self.note_receipt(&receipt, publication);
+        }
+    }
+
+    /// Gives the object its revision and writes it.
+    pub(super) fn store(
+        &mut self,
+        draft: Draft,
+        key: &ObjectKey,
+        previous: Option<Arc<Object>>,
+        batch: &mut Batch,
+        publication: &mut Publication,
+    ) -> (Arc<Object>, Value) {
+        self.revision += 1;
+        let (object, value) = draft.finish(key.clone(), self.revision);
+        let object = Arc::new(object);
+        let place = (key.namespace.clone(), key.name.clone());
+        self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
+        self.last_changes.insert(key.resource.clone(), self.revision);
+        batch.put(Table::OBJECTS, &key.row(), &object.encode());
+        let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+        publication.events.push(Event::new(kind, object.clone(), previous));
+        publication.revision = self.revision;
+        (object, value)
+    }
+
+    /// What else a stored object means: a policy is installed, a namespace is shown to selectors again.
+    /// `status_at` is set when only the status was written.
+    fn settle(
+        &mut self,
+        (object, value): (Arc<Object>, Value),
+        compiled: Option<Compiled>,
+        status_at: Option<i64>,
+        publication: &mut Publication,
+    ) -> Written {
+        let key = &object.key;
+        if key.resource.is("", "namespaces") {
+            self.namespace_stored(&key.name, &value, publication);
+        }
+        if self.is_projected(&key.resource) {
+            self.subjects.insert(object.uid, key.clone());
+            match status_at {
+                Some(now_ms) => self.status_written(key, now_ms, publication),
+                None => self.mark_stale(key.clone(), publication),
+            }
+        }
+        if let Some(compiled) = compiled {
+            self.install(key, compiled, publication);
+        }
+        Written { object, sequence: self.ledger.sequence() }
+    }
+
+    fn delete(
+        &mut self,
+        stored: Arc<Object>,
+        last: Option<Draft>,
+        batch: &mut Batch,
+        publication: &mut Publication,
+    ) -> Written {
+        let key = stored.key.clone();
+        self.revision += 1;
+        if self.ledger.subject(stored.uid).is_some() {
+            let receipt = self.ledger.release(stored.uid);
+            self.note_receipt(&receipt, publication);
+        }
+        let draft = last.or_else(|| Draft::new(stored.value()).ok());
+        let object = match draft {
+            Some(draft) => Arc::new(draft.finish(key.clone(), self.revision).0),
+            None => stored.clone(),
+        };
+        if let Some(shelf) = self.shelves.get_mut(&key.resource) {
+            shelf.remove(&(key.namespace.clone(), key.name.clone()));
+        }
+        self.last_changes.insert(key.resource.clone(), self.revision);
+        batch.delete(Table::OBJECTS, &key.row());
+        publication.events.push(Event::new(EventKind::Deleted, object.clone(), Some(stored)));
+        publication.revision = self.revision;
+        if key.resource.is("", "namespaces") {
+            self.namespace_removed(&key.name, publication);
+        }
+        if self.is_projected(&key.resource) {
+            self.subjects.remove(&object.uid);
+            self.stale.remove(&key);
+            if self.written_status.remove(&key).is_some() {
+                publication.status_written.push((key.clone(), false));
+            }
+        }
+        if self.policy_resources.contains(&key.resource) {
+            self.uninstall(&key, publication);
+        }
+        Written { object, sequence: self.ledger.sequence() }
+    }
+
+    fn is_projected(&self, resource: &GroupResource) -> bool {
+        self.projected_resources.contains(resource)
+    }
+
+    fn preview(&self, draft: Draft, key: ObjectKey, revision: Option<u64>) -> Written {
+        Written { object: Arc::new(draft.preview(key, revision)), sequence: self.ledger.sequence() }
+    }
+
+    pub(super) fn stored(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.shelves.get(&key.resource)?.get(&(key.namespace.clone(), key.name.clone()))
+    }
+
+    fn check_namespace(&self, key: &ObjectKey) -> Result<(), Refused> {
+        if key.namespace.is_empty() {
+            return Ok(());
+        }
+        match self.namespaces.get(&key.namespace) {
+            None => Err(Refused::NamespaceNotFound),
+            Some(namespace) if namespace.terminating => Err(Refused::NamespaceTerminating),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {
+    if expect.uid.is_some_and(|uid| uid != stored.uid) {
+        return Err(Refused::UidMismatch { stored: stored.uid });
+    }
+    match expect.revision {
+        Some(revision) if revision != stored.revision => Err(Refused::Conflict { revision: stored.revision }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,202 @@
+//! From stored rows back to a running engine, and the audit that recounts everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use families::Families;
+use ledger::{AccountId, Ledger, SubjectId};
+use quantity::Amount;
+use rules::{GroupResource, Rulebook, Subject};
+use store::{Store, StoreError, Table};
+
+use super::cache::Cache;
+use super::command::AuditReport;
+use super::engine::Engine;
+use super::event::Publication;
+use super::object::{Object, ObjectKey};
+use super::policies::{Parts, Policies};
+use super::status::REVISION_ROW;
+
+/// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
+const DIFFERENCES_MAX: usize = 100;
+
+/// Why stored state could not be taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the stored object {0} cannot be read: the data was written by another version, or is damaged")]
+    Object(String),
+    #[error("the stored ledger cannot be read: {0}")]
+    Ledger(#[from] ledger::LoadError),
+}
+
+impl Engine {
+    /// Reads everything back. The cache starts with exactly what was acknowledged.
+    pub fn load(store: &mut dyn Store, families: Families) -> Result<(Engine, Cache), LoadError> {
+        let mut objects: Vec<Arc<Object>> = Vec::new();
+        let mut ledger_rows: Vec<(Box<[u8]>, Box<[u8]>)> = Vec::new();
+        let mut last: HashMap<GroupResource, u64> = HashMap::new();
+        let mut revision = 0;
+        let mut unreadable = None;
+        store.load(&mut |table, key, value| match table {
+            Table::OBJECTS => match ObjectKey::from_row(key).and_then(|key| Object::decode(key, value)) {
+                Some(object) => objects.push(Arc::new(object)),
+                None => unreadable = Some(String::from_utf8_lossy(key).replace('\0', "/")),
+            },
+            Table::LEDGER => ledger_rows.push((key.into(), value.into())),
+            Table::META => {
+                let Ok(number) = value.try_into().map(u64::from_le_bytes) else { return };
+                if key == REVISION_ROW {
+                    revision = number;
+                } else if let Some(resource) = resource_of_row(key) {
+                    last.insert(resource, number);
+                }
+            }
+            _ => {}
+        })?;
+        if let Some(key) = unreadable {
+            return Err(LoadError::Object(key));
+        }
+        let ledger = Ledger::load(ledger_rows.iter().map(|(key, value)| (&**key, &**value)))?;
+        drop(ledger_rows);
+        let mut engine = Engine::empty(families, ledger, revision);
+        for object in &objects {
+            engine.take_up(object);
+        }
+        let cache = Cache::new(objects.into_iter(), &last, revision);
+        let mut publication = Publication::default();
+        engine.reinstall(&mut publication);
+        cache.publish_balances(publication.balances, &[]);
+        Ok((engine, cache))
+    }
+
+    fn empty(families: Families, ledger: Ledger, revision: u64) -> Engine {
+        let policy_resources = families.iter().flat_map(|family| family.policies()).collect();
+        let projected_resources =
+            families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
+        Engine {
+            families,
+            policy_resources,
+            projected_resources,
+            shelves: HashMap::new(),
+            namespaces: BTreeMap::new(),
+            rulebook: Rulebook::new(),
+            ledger,
+            policies: Policies::default(),
+            revision,
+            last_changes: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            written_status: BTreeMap::new(),
+            touched: Vec::new(),
+            subjects: HashMap::new(),
+        }
+    }
+
+    fn take_up(&mut self, object: &Arc<Object>) {
+        let key = &object.key;
+        let place = (key.namespace.clone(), key.name.clone());
+        if self.projected_resources.contains(&key.resource) {
+            self.subjects.insert(object.uid, key.clone());
+            self.stale.insert(key.clone());
+        }
+        if key.resource.is("", "namespaces") {
+            // No policy is installed yet, so that this charges nothing.
+            self.namespace_stored(&key.name, &object.value(), &mut Publication::default());
+        }
+        self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
+    }
+
+    /// Puts every stored policy in force again. Accounts and charges come from the stored ledger; only a policy with
+    /// an account the ledger does not know (it was written by an older version) is recounted.
+    fn reinstall(&mut self, out: &mut Publication) {
+        let mut parts = Parts::new();
+        for (key, balance) in self.ledger.balances().filter(|(key, _)| !key.bucket.is_empty()) {
+            parts.entry(key.policy.clone()).or_default().push((balance.account, key.clone()));
+        }
+        let mut resources: Vec<GroupResource> = self.policy_resources.iter().cloned().collect();
+        resources.sort();
+        for resource in resources {
+            let policies: Vec<Arc<Object>> =
+                self.shelves.get(&resource).map(|shelf| shelf.values().cloned().collect()).unwrap_or_default();
+            for policy in policies {
+                match self.compile(&policy.key, &policy.value()) {
+                    Ok(Some(compiled)) => self.reinstall_one(&policy.key, compiled, &parts, out),
+                    Ok(None) => {}
+                    Err(refused) => {
+                        tracing::error!(policy = %policy.key, ?refused, "a stored policy no longer compiles");
+                    }
+                }
+            }
+        }
+        self.close_orphans(out);
+        self.publish_balances(out);
+    }
+
+    /// Recounts everything from the stored objects and compares it with the ledger.
+    pub(super) fn audit(&self) -> Result<AuditReport, String> {
+        self.ledger.audit().map_err(|error| error.to_string())?;
+        let mut report = AuditReport::default();
+        let mut counted: BTreeMap<AccountId, Amount> = BTreeMap::new();
+        let mut seen: BTreeSet<SubjectId> = BTreeSet::new();
+        for (resource, shelf) in &self.shelves {
+            for object in shelf.values() {
+                report.objects += 1;
+                if !self.rulebook.concerns(resource, &object.key.namespace) {
+                    continue;
+                }
+                let value = object.value();
+                let subject = Subject::new(object.uid, resource, &object.key.namespace, &object.key.name, &value);
+                match self.rulebook.measure(&subject) {
+                    Ok(verdict) => {
+                        let (charges, _) = self.policies.charges(&verdict);
+                        if !charges.is_empty() {
+                            report.subjects += 1;
+                            seen.insert(object.uid);
+                        }
+                        for charge in charges {
+                            let sum = counted.entry(charge.account).or_default();
+                            *sum = sum.checked_add(charge.amount).ok_or("the recount overflows")?;
+                        }
+                    }
+                    Err(error) => report.differ(format!("{} cannot be measured: {error}", object.key)),
+                }
+            }
+        }
+        for name in self.policies.names() {
+            for account in self.policies.accounts(name) {
+                let Some(balance) = self.ledger.balance(account) else { continue };
+                report.accounts += 1;
+                let counted = counted.get(&account).copied().unwrap_or_default();
+                let waiting = balance.waiting > 0;
+                if counted != balance.used && !waiting {
+                    let key = self.ledger.key(account).map(|key| format!("{} {}", key.policy, key.resource));
+                    report.differ(format!(
+                        "{}: the ledger has {}, the objects add up to {counted}",
+                        key.unwrap_or_default(),
+                        balance.used
+                    ));
+                }
+                if balance.limit.amount().is_some_and(|limit| balance.used > limit) {
+                    report.over.push(format!("{name}: used {}", balance.used));
+                }
+            }
+        }
+        report.differences.sort();
+        report.over.sort();
+        Ok(report)
+    }
+}
+
+impl AuditReport {
+    fn differ(&mut self, line: String) {
+        if self.differences.len() < DIFFERENCES_MAX {
+            self.differences.push(line);
+        }
+    }
+}
+
+fn resource_of_row(key: &[u8]) -> Option<GroupResource> {
+    let (group, resource) = std::str::from_utf8(key).ok()?.strip_prefix("last/")?.split_once('/')?;
+    Some(GroupResource::new(group, resource))
+}

@@ -1,0 +1,26 @@
+//! The heart of `bursar serve`: objects, the ledger beside them, and what readers see.
+//!
+//! ```text
+//! handler ── Command ──▶ sequencer ▶ Engine::step ▶ store.commit ▶ Cache::publish ──▶ Answer
+//!                                     (decides)      (durable)      (readers see it)
+//! ```
+//!
+//! [`Engine`] is owned by the sequencer and always ahead of the disk; [`Cache`] is what readers share and only ever
+//! holds what is durable. Nothing in here knows HTTP.
+
+pub mod cache;
+pub mod command;
+pub mod engine;
+pub mod event;
+mod load;
+pub mod object;
+mod policies;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
+pub use command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
+pub use engine::Engine;
+pub use event::{Event, EventKind, Publication};
+pub use object::{Draft, Object, ObjectKey};

@@ -1,0 +1,253 @@
+//! A stored object: the bytes that are served, and the few facts that lists, selectors and preconditions ask for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ledger::SubjectId;
+use rules::GroupResource;
+use serde_json::Value;
+
+/// Where an object is. The namespace of a cluster-scoped object is empty.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectKey {
+    pub resource: GroupResource,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    pub fn new(resource: GroupResource, namespace: &str, name: &str) -> Self {
+        Self { resource, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of the object's row in the store. The parts hold no zero byte: they are checked names.
+    pub fn row(&self) -> Vec<u8> {
+        let parts = [&*self.resource.group, &*self.resource.resource, &*self.namespace, &*self.name];
+        parts.map(str::as_bytes).join(&0)
+    }
+
+    pub fn from_row(row: &[u8]) -> Option<Self> {
+        let mut parts = row.split(|byte| *byte == 0).map(|part| std::str::from_utf8(part).ok());
+        let mut next = || parts.next().flatten();
+        let (group, resource, namespace, name) = (next()?, next()?, next()?, next()?);
+        Some(Self::new(GroupResource::new(group, resource), namespace, name))
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.resource, self.namespace, self.name)
+    }
+}
+
+/// An object at one revision. Immutable and shared by the engine, the cache and every watcher.
+#[derive(Debug)]
+pub struct Object {
+    pub key: ObjectKey,
+    pub uid: SubjectId,
+    pub revision: u64,
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The JSON that is served, resourceVersion included.
+    pub json: Bytes,
+}
+
+impl Object {
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
+    }
+
+    /// The object as a tree. What was stored is always valid JSON; damage is the store's to find, by checksum.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+    }
+
+    /// The row's value: facts first, so that a start does not have to parse a million objects.
+    pub fn encode(&self) -> Bytes {
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+        let mut row = Vec::with_capacity(1 + 8 + 16 + 4 + labels + self.json.len());
+        row.push(ROW_VERSION);
+        row.extend_from_slice(&self.revision.to_le_bytes());
+        row.extend_from_slice(&self.uid.0.to_le_bytes());
+        row.extend_from_slice(&(self.labels.len() as u32).to_le_bytes());
+        for text in self.labels.iter().flat_map(|(key, value)| [key, value]) {
+            row.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            row.extend_from_slice(text.as_bytes());
+        }
+        row.extend_from_slice(&self.json);
+        row.into()
+    }
+
+    pub fn decode(key: ObjectKey, row: &[u8]) -> Option<Self> {
+        let mut rest = row;
+        if take(&mut rest, 1)? != [ROW_VERSION] {
+            return None;
+        }
+        let revision = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
+        let uid = SubjectId(u128::from_le_bytes(take(&mut rest, 16)?.try_into().ok()?));
+        let count = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
+        let mut text = || -> Option<Box<str>> {
+            let length = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
+            Some(std::str::from_utf8(take(&mut rest, length as usize)?).ok()?.into())
+        };
+        let labels = (0..count).map(|_| Some((text()?, text()?))).collect::<Option<Vec<_>>>()?;
+        Some(Self { key, uid, revision, labels: labels.into(), json: Bytes::copy_from_slice(rest) })
+    }
+}
+
+const ROW_VERSION: u8 = 1;
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (head, tail) = rest.split_at_checked(count)?;
+    *rest = tail;
+    Some(head)
+}
+
+/// An object on its way in: complete but for its revision, which only the sequencer knows.
+///
+/// The JSON is rendered by the handler, in parallel with others; the sequencer only splices the revision in.
+#[derive(Debug)]
+pub struct Draft {
+    pub uid: SubjectId,
+    pub value: Value,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    rendered: Vec<u8>,
+    revision_at: usize,
+}
+
+impl Draft {
+    /// Fails when the object has no metadata or no uid: a bug of the caller, answered and not panicked over.
+    pub fn new(mut value: Value) -> Result<Self, DraftError> {
+        let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or(DraftError::NoMetadata)?;
+        metadata.insert("resourceVersion".into(), Value::String(String::new()));
+        let uid = metadata.get("uid").and_then(Value::as_str).and_then(parse_uid).ok_or(DraftError::NoUid)?;
+        let labels = metadata.get("labels").and_then(Value::as_object).map_or_else(Box::default, |labels| {
+            labels.iter().filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+        });
+        let (rendered, revision_at) = render(&value)?;
+        Ok(Self { uid, value, labels, rendered, revision_at })
+    }
+
+    /// The object at `revision`.
+    pub fn finish(self, key: ObjectKey, revision: u64) -> (Object, Value) {
+        let json = splice(&self.rendered, self.revision_at, revision);
+        (Object { key, uid: self.uid, revision, labels: self.labels, json }, self.value)
+    }
+
+    /// The object as a dry run shows it: as if it had been stored, at the revision it was based on.
+    pub fn preview(self, key: ObjectKey, revision: Option<u64>) -> Object {
+        let json = match revision {
+            Some(revision) => splice(&self.rendered, self.revision_at, revision),
+            None => self.rendered.into(),
+        };
+        Object { key, uid: self.uid, revision: revision.unwrap_or(0), labels: self.labels, json }
+    }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DraftError {
+    #[error("the object has no metadata")]
+    NoMetadata,
+    #[error("the object has no valid metadata.uid")]
+    NoUid,
+    #[error("the object cannot be written as JSON: {0}")]
+    Unwritable(String),
+}
+
+/// Reads a uid in its usual 8-4-4-4-12 form.
+pub fn parse_uid(text: &str) -> Option<SubjectId> {
+    uuid::Uuid::try_parse(text).ok().map(|uid| SubjectId(uid.as_u128()))
+}
+
+fn splice(rendered: &[u8], at: usize, revision: u64) -> Bytes {
+    let digits = revision.to_string();
+    let mut json = Vec::with_capacity(rendered.len() + digits.len());
+    json.extend_from_slice(&rendered[..at]);
+    json.extend_from_slice(digits.as_bytes());
+    json.extend_from_slice(&rendered[at..]);
+    json.into()
+}
+
+/// Writes the object and notes where its (empty) resourceVersion stands. Searching for a mark afterwards would find
+/// one that a user wrote into an annotation.
+fn render(value: &Value) -> Result<(Vec<u8>, usize), DraftError> {
+    let top = value.as_object().ok_or(DraftError::NoMetadata)?;
+    let mut out = Vec::with_capacity(1024);
+    let mut at = 0;
+    let unwritable = |error: serde_json::Error| DraftError::Unwritable(error.to_string());
+    out.push(b'{');
+    for (number, (key, field)) in top.iter().enumerate() {
+        begin_field(&mut out, number, key).map_err(unwritable)?;
+        match (key.as_str(), field) {
+            ("metadata", Value::Object(metadata)) => {
+                out.push(b'{');
+                for (number, (key, field)) in metadata.iter().enumerate() {
+                    begin_field(&mut out, number, key).map_err(unwritable)?;
+                    if key == "resourceVersion" {
+                        at = out.len() + 1;
+                    }
+                    serde_json::to_writer(&mut out, field).map_err(unwritable)?;
+                }
+                out.push(b'}');
+            }
+            _ => serde_json::to_writer(&mut out, field).map_err(unwritable)?,
+        }
+    }
+    out.push(b'}');
+    Ok((out, at))
+}
+
+fn begin_field(out: &mut Vec<u8>, number: usize, key: &str) -> serde_json::Result<()> {
+    if number > 0 {
+        out.push(b',');
+    }
+    serde_json::to_writer(&mut *out, key)?;
+    out.push(b':');
+    Ok(())
+}
+
+/// Labels or annotations of an object's tree as a map.
+pub fn string_map(value: &Value, field: &str) -> BTreeMap<String, String> {
+    value
+        .pointer("/metadata")
+        .and_then(|metadata| metadata.get(field))
+        .and_then(Value::as_object)
+        .map(|map| map.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_revision_lands_in_metadata_and_nowhere_else() {
+        let value = json!({
+            "apiVersion": "v1",
+            "metadata": {
+                "annotations": {"resourceVersion": "", "note": "\"resourceVersion\":\"\""},
+                "name": "a", "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11", "labels": {"app": "web"},
+            },
+            "spec": {"metadata": {"resourceVersion": ""}},
+        });
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
+        let (object, _) = Draft::new(value).unwrap().finish(key.clone(), 42);
+        let back = object.value();
+        assert_eq!(back["metadata"]["resourceVersion"], "42");
+        assert_eq!(back["metadata"]["annotations"]["resourceVersion"], "");
+        assert_eq!(back["spec"]["metadata"]["resourceVersion"], "");
+        assert_eq!(object.label("app"), Some("web"));
+
+        let again = Object::decode(key.clone(), &object.encode()).unwrap();
+        assert_eq!((again.uid, again.revision, &again.json), (object.uid, 42, &object.json));
+        assert_eq!(ObjectKey::from_row(&key.row()), Some(key));
+    }
+
+    #[test]
+    fn a_draft_without_uid_or_metadata_is_refused() {
+        assert_eq!(Draft::new(json!({})).unwrap_err(), DraftError::NoMetadata);
+        assert_eq!(Draft::new(json!({"metadata": {"uid": "x"}})).unwrap_err(), DraftError::NoUid);
+    }
+}

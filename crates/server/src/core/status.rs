@@ -1,0 +1,131 @@
+//! Status as a projection of the ledger: mended behind the writes, never on their way.
+
+use families::{BalanceLine, Balances, Projected};
+use ledger::Ledger;
+use store::{Batch, Table};
+
+use super::command::Answer;
+use super::engine::Engine;
+use super::event::Publication;
+use super::object::{Draft, ObjectKey};
+use super::policies::Policies;
+
+/// Statuses written in one step, so that ten thousand busy quotas do not stall admissions.
+const PUBLISHED_MAX: usize = 128;
+/// How long a status that a user wrote is shown before the ledger's takes its place.
+const WRITTEN_STATUS_SHOWN_MS: i64 = 5_000;
+
+impl Engine {
+    pub(super) fn mark_stale(&mut self, key: ObjectKey, out: &mut Publication) {
+        self.stale.insert(key);
+        out.stale_status = true;
+    }
+
+    pub(super) fn status_written(&mut self, key: &ObjectKey, now_ms: i64, out: &mut Publication) {
+        self.written_status.insert(key.clone(), now_ms.saturating_add(WRITTEN_STATUS_SHOWN_MS));
+        out.status_written.push((key.clone(), true));
+        self.mark_stale(key.clone(), out);
+    }
+
+    /// Writes the statuses that are behind, up to a bound; the answer says how many are left.
+    pub(super) fn publish_status(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) -> Answer {
+        let due: Vec<ObjectKey> = self
+            .stale
+            .iter()
+            .filter(|key| self.written_status.get(*key).is_none_or(|until| *until <= now_ms))
+            .take(PUBLISHED_MAX)
+            .cloned()
+            .collect();
+        for key in due {
+            self.stale.remove(&key);
+            if self.written_status.remove(&key).is_some() {
+                out.status_written.push((key.clone(), false));
+            }
+            self.publish_one(&key, batch, out);
+        }
+        if !self.stale.is_empty() {
+            out.stale_status = true;
+        }
+        Answer::Published { remaining: self.stale.len() }
+    }
+
+    fn publish_one(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
+        let Some(stored) = self.stored(key).cloned() else { return };
+        let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
+        let mut value = stored.value();
+        if family.project(&key.resource, &mut value, &self.balances()) == Projected::Unchanged {
+            return;
+        }
+        match Draft::new(value) {
+            Ok(draft) => {
+                self.store(draft, key, Some(stored), batch, out);
+            }
+            Err(error) => tracing::error!(%key, %error, "a projected status could not be written"),
+        }
+    }
+
+    pub(super) fn balances(&self) -> LedgerBalances<'_> {
+        LedgerBalances { ledger: &self.ledger, policies: &self.policies }
+    }
+
+    /// Ends a group: the ledger's rows, the counters, and the balances that readers see.
+    pub(super) fn seal_group(&mut self, batch: &mut Batch, out: &mut Publication) {
+        self.ledger.drain_changes(&mut |row| match row.value {
+            Some(value) => batch.put(Table::LEDGER, row.key, value),
+            None => batch.delete(Table::LEDGER, row.key),
+        });
+        for (resource, revision) in std::mem::take(&mut self.last_changes) {
+            batch.put(Table::META, last_change_row(&resource).as_bytes(), &revision.to_le_bytes());
+        }
+        if out.revision > 0 {
+            batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
+        }
+        self.publish_balances(out);
+    }
+
+    /// Tells readers the balances of the accounts touched since the last time.
+    pub(super) fn publish_balances(&mut self, out: &mut Publication) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort();
+        touched.dedup();
+        for account in touched.drain(..) {
+            let (Some(key), Some(balance)) = (self.ledger.key(account).cloned(), self.ledger.balance(account)) else {
+                continue;
+            };
+            if let Some(owner) = self.policies.owner(account).cloned() {
+                self.mark_stale(owner, out);
+            }
+            let line = BalanceLine { resource: key.resource, bucket: key.bucket, balance };
+            out.balances.push((key.policy, line));
+        }
+        self.touched = touched;
+    }
+}
+
+pub(super) const REVISION_ROW: &[u8] = b"revision";
+
+pub(super) fn last_change_row(resource: &rules::GroupResource) -> String {
+    format!("last/{}/{}", resource.group, resource.resource)
+}
+
+/// The engine's own ledger, asked by policy.
+pub(super) struct LedgerBalances<'a> {
+    pub ledger: &'a Ledger,
+    pub policies: &'a Policies,
+}
+
+impl Balances for LedgerBalances<'_> {
+    fn of(&self, policy: &str) -> Vec<BalanceLine> {
+        let mut lines: Vec<BalanceLine> = self
+            .policies
+            .accounts(policy)
+            .into_iter()
+            .filter_map(|id| {
+                let key = self.ledger.key(id)?.clone();
+                Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: self.ledger.balance(id)? })
+            })
+            .collect();
+        lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
+        lines
+    }
+}

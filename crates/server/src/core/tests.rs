@@ -1,0 +1,303 @@
+//! The engine under a family made for the purpose: a cap on the number of config maps in a namespace.
+
+use std::sync::Arc;
+
+use families::{Balances, Denial, Families, Family, PolicyObject, Projected};
+use kinds::field_error::FieldError;
+use ledger::Limit;
+use quantity::{Amount, Format};
+use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict, policy_name};
+use sequencer::Engine as _;
+use serde_json::{Value, json};
+use store::{Batch, MemoryStore, Store};
+
+use super::*;
+
+struct Caps;
+struct One;
+
+impl Measure for One {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        if subject.object.pointer("/data/broken").is_some() {
+            return Err(MeasureError { policy: "caps".into(), message: "cannot be weighed".into() });
+        }
+        out.charge(0, Amount::from_units(1), Format::DecimalSi);
+        if subject.object.pointer("/data/untold").is_some() {
+            out.refuse("must be told");
+        }
+        Ok(())
+    }
+}
+
+impl Family for Caps {
+    fn name(&self) -> &'static str {
+        "caps"
+    }
+
+    fn policies(&self) -> Vec<GroupResource> {
+        vec![GroupResource::new("example.com", "caps")]
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+        let limit = Amount::from_units(policy.object["spec"]["limit"].as_i64().unwrap_or(0));
+        let selected = policy.object["spec"]["tier"].as_str().map(str::to_owned);
+        let reach = match selected.clone() {
+            None => Reach::Namespace(policy.namespace.into()),
+            Some(tier) => Reach::Selected(Arc::new(move |namespace| namespace.labels.get("tier") == Some(&tier))),
+        };
+        Ok(Compiled {
+            accounts: vec![Account { resource: "configmaps".into(), limit: Limit::Enforced(limit) }],
+            rules: vec![Rule { resources: vec![GroupResource::core("configmaps")], reach, measure: Arc::new(One) }],
+            fingerprint: selected.unwrap_or_default().into_bytes(),
+        })
+    }
+
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let used = balances.of(&policy_name(resource, &text("namespace"), &text("name")));
+        let status = json!({"used": used.first().map(|line| line.balance.used.to_string())});
+        if object["status"] == status {
+            return Projected::Unchanged;
+        }
+        object["status"] = status;
+        Projected::Changed
+    }
+
+    fn words(&self, denial: &Denial) -> String {
+        format!("over the cap {}", denial.name)
+    }
+}
+
+/// An engine with its store and cache, driven one command at a time, each a group of its own.
+struct Bench {
+    engine: Engine,
+    cache: Cache,
+    store: Box<dyn Store>,
+    uids: u128,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut store: Box<dyn Store> = Box::new(MemoryStore::new());
+        let (engine, cache) = Engine::load(&mut *store, families()).unwrap();
+        let mut bench = Bench { engine, cache, store, uids: 0 };
+        bench.create("", "namespaces", "", "a", json!({})).unwrap();
+        bench
+    }
+
+    /// Forgets everything in memory and starts again from the store.
+    fn restart(mut self) -> Self {
+        let (engine, cache) = Engine::load(&mut *self.store, families()).unwrap();
+        Bench { engine, cache, store: self.store, uids: self.uids }
+    }
+
+    fn run(&mut self, command: Command) -> Answer {
+        let (mut batch, mut publication) = (Batch::new(), Publication::default());
+        let answer = self.engine.step(command, &mut batch, &mut publication);
+        self.engine.seal(&mut batch, &mut publication);
+        self.store.commit(&batch).unwrap();
+        self.cache.publish(publication);
+        answer
+    }
+
+    fn write(&mut self, key: ObjectKey, kind: WriteKind, dry_run: bool) -> Result<Written, Refused> {
+        self.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms: 0 }))).written()
+    }
+
+    fn draft(&mut self, namespace: &str, name: &str, mut object: Value) -> Draft {
+        self.uids += 1;
+        let uid = uuid::Uuid::from_u128(self.uids).to_string();
+        let labels = object["labels"].take();
+        object["metadata"] = json!({"name": name, "namespace": namespace, "uid": uid, "labels": labels});
+        Draft::new(object).unwrap()
+    }
+
+    fn create(&mut self, group: &str, resource: &str, ns: &str, name: &str, object: Value) -> Result<Written, Refused> {
+        let draft = self.draft(ns, name, object);
+        let key = ObjectKey::new(GroupResource::new(group, resource), ns, name);
+        self.write(key, WriteKind::Create(draft), false)
+    }
+
+    fn map(&mut self, name: &str) -> Result<Written, Refused> {
+        self.create("", "configmaps", "a", name, json!({}))
+    }
+
+    fn cap(&mut self, name: &str, spec: Value) -> Result<Written, Refused> {
+        self.create("example.com", "caps", "a", name, json!({"spec": spec}))
+    }
+
+    fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Value)) -> Result<Written, Refused> {
+        let mut value = self.cache.get(key).unwrap().value();
+        change(&mut value);
+        let update = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: false };
+        self.write(key.clone(), update, false)
+    }
+
+    fn delete(&mut self, resource: &str, name: &str) -> Result<Written, Refused> {
+        let key = ObjectKey::new(GroupResource::core(resource), "a", name);
+        self.write(key, WriteKind::Delete { expect: Expect::default(), last: None }, false)
+    }
+
+    fn used(&self, cap: &str) -> Option<String> {
+        let lines = self.cache.of(&policy_name(&caps(), "a", cap));
+        lines.first().map(|line| line.balance.used.to_string())
+    }
+
+    fn audit(&mut self) {
+        match self.run(Command::Audit) {
+            Answer::Audited(Ok(report)) => assert_eq!(report.differences, Vec::<String>::new()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn families() -> Families {
+    Families::new(vec![Arc::new(Caps)])
+}
+
+fn caps() -> GroupResource {
+    GroupResource::new("example.com", "caps")
+}
+
+fn cap_key(name: &str) -> ObjectKey {
+    ObjectKey::new(caps(), "a", name)
+}
+
+#[test]
+fn a_cap_counts_refuses_and_frees_in_the_commit_of_the_object() {
+    let mut bench = Bench::new();
+    bench.map("before").unwrap();
+    bench.cap("two", json!({"limit": 2})).unwrap();
+    assert_eq!(bench.used("two").as_deref(), Some("1"), "what was there is counted when the cap appears");
+    bench.map("fits").unwrap();
+    let revision = bench.cache.revision();
+    match bench.map("over") {
+        Err(Refused::Denied(denials)) => {
+            let line = &denials[0].lines[0];
+            assert_eq!((line.requested, line.used, line.limit), (units(1), units(2), units(2)));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.cache.revision(), revision, "a refusal changes nothing");
+    bench.delete("configmaps", "before").unwrap();
+    assert_eq!(bench.used("two").as_deref(), Some("1"));
+    bench.map("over").unwrap();
+    bench.audit();
+}
+
+#[test]
+fn refusals_come_most_specific_first_and_change_nothing() {
+    let mut bench = Bench::new();
+    bench.cap("none", json!({"limit": 0})).unwrap();
+    assert_eq!(bench.create("", "configmaps", "nowhere", "x", json!({})).unwrap_err(), Refused::NamespaceNotFound);
+    assert_eq!(bench.delete("configmaps", "x").unwrap_err(), Refused::NotFound);
+    assert!(matches!(bench.map("x"), Err(Refused::Denied(_))));
+    bench.change(&cap_key("none"), |cap| cap["spec"]["limit"] = 5.into()).unwrap();
+    bench.map("x").unwrap();
+    assert_eq!(bench.map("x").unwrap_err(), Refused::AlreadyExists);
+    let untold = bench.create("", "configmaps", "a", "y", json!({"data": {"untold": ""}}));
+    assert!(matches!(untold, Err(Refused::Denied(denials)) if denials[0].message.as_deref() == Some("must be told")));
+    let broken = bench.create("", "configmaps", "a", "y", json!({"data": {"broken": ""}}));
+    assert!(matches!(broken, Err(Refused::Unmeasurable { .. })), "a rule that fails denies");
+    assert_eq!(bench.used("none").as_deref(), Some("1"));
+
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
+    let value = bench.cache.get(&key).unwrap().value();
+    let expect = Expect { revision: Some(1), uid: None };
+    let stale = WriteKind::Update { draft: Draft::new(value).unwrap(), expect, status: false };
+    assert!(matches!(bench.write(key.clone(), stale, false), Err(Refused::Conflict { .. })));
+    let expect = Expect { revision: None, uid: Some(ledger::SubjectId(77)) };
+    let other = bench.write(key, WriteKind::Delete { expect, last: None }, false);
+    assert!(matches!(other, Err(Refused::UidMismatch { .. })));
+}
+
+#[test]
+fn a_dry_run_is_decided_and_leaves_no_trace() {
+    let mut bench = Bench::new();
+    bench.cap("one", json!({"limit": 1})).unwrap();
+    let before = (bench.cache.revision(), bench.engine.ledger.digest());
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
+    let draft = bench.draft("a", "x", json!({}));
+    bench.write(key.clone(), WriteKind::Create(draft), true).unwrap();
+    assert_eq!((bench.cache.revision(), bench.engine.ledger.digest()), before);
+    bench.map("x").unwrap();
+    let draft = bench.draft("a", "z", json!({}));
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "z");
+    assert!(matches!(bench.write(key, WriteKind::Create(draft), true), Err(Refused::Denied(_))));
+}
+
+#[test]
+fn a_restart_finds_objects_revisions_and_usage_as_they_were() {
+    let mut bench = Bench::new();
+    bench.cap("two", json!({"limit": 2})).unwrap();
+    bench.map("x").unwrap();
+    bench.map("y").unwrap();
+    bench.delete("configmaps", "x").unwrap();
+    let before = (bench.cache.revision(), bench.engine.ledger.digest(), bench.used("two"));
+    let mut bench = bench.restart();
+    assert_eq!((bench.cache.revision(), bench.engine.ledger.digest(), bench.used("two")), before);
+    bench.audit();
+    bench.map("z").unwrap();
+    assert!(matches!(bench.map("w"), Err(Refused::Denied(_))));
+}
+
+#[test]
+fn a_cap_that_selects_namespaces_follows_their_labels() {
+    let mut bench = Bench::new();
+    bench.map("x").unwrap();
+    bench.cap("gold", json!({"limit": 1, "tier": "gold"})).unwrap();
+    assert_eq!(bench.used("gold").as_deref(), Some("0"));
+    let namespace = ObjectKey::new(GroupResource::core("namespaces"), "", "a");
+    bench.change(&namespace, |ns| ns["metadata"]["labels"] = json!({"tier": "gold"})).unwrap();
+    assert_eq!(bench.used("gold").as_deref(), Some("1"));
+    assert!(matches!(bench.map("y"), Err(Refused::Denied(_))));
+    bench.change(&namespace, |ns| ns["metadata"]["labels"] = json!({"tier": "iron"})).unwrap();
+    assert_eq!(bench.used("gold").as_deref(), Some("0"));
+    bench.map("y").unwrap();
+    bench.audit();
+}
+
+#[test]
+fn a_removed_cap_lets_go_of_everything() {
+    let mut bench = Bench::new();
+    bench.cap("one", json!({"limit": 1})).unwrap();
+    bench.map("x").unwrap();
+    let expect = Expect::default();
+    bench.write(cap_key("one"), WriteKind::Delete { expect, last: None }, false).unwrap();
+    assert_eq!(bench.used("one"), None);
+    bench.map("y").unwrap();
+    bench.cap("one", json!({"limit": 1})).unwrap();
+    assert_eq!(bench.used("one").as_deref(), Some("2"), "a new cap evicts nobody");
+    bench.audit();
+}
+
+#[test]
+fn status_follows_the_ledger_and_a_written_one_is_shown_and_then_mended() {
+    let mut bench = Bench::new();
+    bench.cap("two", json!({"limit": 2})).unwrap();
+    let status = |bench: &Bench| bench.cache.get(&cap_key("two")).unwrap().value()["status"]["used"].clone();
+    assert_eq!(status(&bench), Value::Null);
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    assert_eq!(status(&bench), "0");
+    let mut watch = bench.cache.watch(&caps(), bench.cache.revision());
+    bench.map("x").unwrap();
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    assert_eq!(status(&bench), "1");
+    assert!(matches!(watch.poll(), WatchPoll::Events(events) if events.len() == 1));
+
+    let mut value = bench.cache.get(&cap_key("two")).unwrap().value();
+    value["status"]["used"] = "99".into();
+    let draft = Draft::new(value).unwrap();
+    let update = WriteKind::Update { draft, expect: Expect::default(), status: true };
+    bench.write(cap_key("two"), update, false).unwrap();
+    bench.run(Command::PublishStatus { now_ms: 1 });
+    assert_eq!(status(&bench), "99", "shown for a while");
+    assert!(bench.cache.status_is_written(&cap_key("two")));
+    bench.run(Command::PublishStatus { now_ms: 60_000 });
+    assert_eq!(status(&bench), "1");
+    assert!(!bench.cache.status_is_written(&cap_key("two")));
+}
+
+fn units(count: i64) -> Amount {
+    Amount::from_units(count)
+}

@@ -1,0 +1,233 @@
+//! Which resources are served: the built-in table and whatever CustomResourceDefinitions add.
+//!
+//! Readers take a [`Snapshot`] without a lock; a changed definition makes a new one. Start reading at [`Served`].
+
+mod custom;
+mod discovery;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use kinds::schema::{Catalogue, TypeId};
+use rules::GroupResource;
+
+pub use custom::{CustomKind, PrinterColumn, ScalePaths, define};
+pub use discovery::{Discovery, Document};
+
+use crate::strategies::{self, Strategy};
+
+/// One resource at one version, with all that serving it takes.
+pub struct Served {
+    /// Under which name objects are stored; the same for every version.
+    pub resource: GroupResource,
+    pub version: Arc<str>,
+    pub kind: Arc<str>,
+    pub list_kind: Arc<str>,
+    pub singular: Arc<str>,
+    pub short_names: Vec<Arc<str>>,
+    pub categories: Vec<Arc<str>>,
+    pub namespaced: bool,
+    pub verbs: Vec<&'static str>,
+    pub subresources: Vec<ServedSubresource>,
+    pub schema: Schema,
+    pub strategy: &'static dyn Strategy,
+    /// Set for custom resources.
+    pub custom: Option<Arc<CustomKind>>,
+}
+
+/// Something below an object that is read or written by itself.
+pub struct ServedSubresource {
+    pub name: Arc<str>,
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    pub kind: Arc<str>,
+    pub verbs: Vec<&'static str>,
+    pub schema: Schema,
+}
+
+/// A type and the catalogue it lies in.
+#[derive(Clone)]
+pub struct Schema {
+    pub catalogue: Shelved,
+    pub ty: TypeId,
+}
+
+/// A catalogue that is either part of the program or belongs to a custom resource.
+#[derive(Clone)]
+pub enum Shelved {
+    Builtin(&'static Catalogue),
+    Custom(Arc<Catalogue>),
+}
+
+impl std::ops::Deref for Shelved {
+    type Target = Catalogue;
+
+    fn deref(&self) -> &Catalogue {
+        match self {
+            Shelved::Builtin(catalogue) => catalogue,
+            Shelved::Custom(catalogue) => catalogue,
+        }
+    }
+}
+
+impl Served {
+    /// `v1`, or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        api_version(&self.resource.group, &self.version)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&ServedSubresource> {
+        self.subresources.iter().find(|one| *one.name == *name)
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// Whether objects are kept, unlike reviews, which are questions.
+    pub fn is_stored(&self) -> bool {
+        self.verbs.contains(&"list")
+    }
+}
+
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Everything served at one moment.
+pub struct Snapshot {
+    resources: HashMap<(Arc<str>, Arc<str>), BTreeMap<Arc<str>, Arc<Served>>>,
+    discovery: OnceLock<Discovery>,
+}
+
+impl Snapshot {
+    pub fn resolve(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        self.resources.get(&(group.into(), version.into()))?.get(plural)
+    }
+
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Served>> {
+        self.resources.get(&(group.into(), version.into()))?.values().find(|served| *served.kind == *kind)
+    }
+
+    /// Every resource, by group, version and plural.
+    pub fn all(&self) -> Vec<&Arc<Served>> {
+        let mut all: Vec<_> = self.resources.values().flat_map(BTreeMap::values).collect();
+        all.sort_by(|a, b| {
+            (&a.resource.group, &a.version, &a.resource.resource).cmp(&(
+                &b.resource.group,
+                &b.version,
+                &b.resource.resource,
+            ))
+        });
+        all
+    }
+
+    /// Any served version of a stored resource, the preferred one first.
+    pub fn of(&self, resource: &GroupResource) -> Option<&Arc<Served>> {
+        let mut versions: Vec<_> = self
+            .resources
+            .values()
+            .filter_map(|all| all.get(&resource.resource))
+            .filter(|s| s.resource == *resource)
+            .collect();
+        versions.sort_by(|a, b| discovery::newer_first(&a.version, &b.version));
+        versions.first().copied()
+    }
+
+    pub fn discovery(&self) -> &Discovery {
+        self.discovery.get_or_init(|| Discovery::of(self))
+    }
+}
+
+/// The current snapshot, and the definitions behind it.
+pub struct Registry {
+    current: ArcSwap<Snapshot>,
+    definitions: parking_lot::Mutex<BTreeMap<Arc<str>, Vec<Arc<Served>>>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    pub fn new() -> Self {
+        let definitions = BTreeMap::new();
+        let current = ArcSwap::from_pointee(snapshot(&definitions));
+        Self { current, definitions: parking_lot::Mutex::new(definitions) }
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    pub fn resolve(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
+        self.current.load().resolve(group, version, plural).cloned()
+    }
+
+    /// Takes note of a CustomResourceDefinition that was stored, or removed when `definition` is `None`.
+    pub fn definition_changed(&self, name: &str, definition: Option<&serde_json::Value>) {
+        let mut definitions = self.definitions.lock();
+        let served = definition.map(define).and_then(|served| match served {
+            Ok(served) => Some(served),
+            Err(errors) => {
+                tracing::error!(name, ?errors, "a stored CustomResourceDefinition cannot be served");
+                None
+            }
+        });
+        match served {
+            Some(served) => definitions.insert(name.into(), served),
+            None => definitions.remove(name),
+        };
+        self.current.store(Arc::new(snapshot(&definitions)));
+    }
+}
+
+fn snapshot(definitions: &BTreeMap<Arc<str>, Vec<Arc<Served>>>) -> Snapshot {
+    let mut resources: HashMap<(Arc<str>, Arc<str>), BTreeMap<Arc<str>, Arc<Served>>> = HashMap::new();
+    for served in builtin().iter().chain(definitions.values().flatten()) {
+        let place = (served.resource.group.clone(), served.version.clone());
+        resources.entry(place).or_default().entry(served.resource.resource.clone()).or_insert_with(|| served.clone());
+    }
+    Snapshot { resources, discovery: OnceLock::new() }
+}
+
+/// The built-in resources, made once.
+fn builtin() -> &'static [Arc<Served>] {
+    static BUILTIN: OnceLock<Vec<Arc<Served>>> = OnceLock::new();
+    BUILTIN.get_or_init(|| kinds::builtin::builtin().iter().map(|resource| Arc::new(serve(resource))).collect())
+}
+
+fn serve(resource: &'static kinds::builtin::Resource) -> Served {
+    let catalogue = Shelved::Builtin(&kinds::facts::facts().catalogue);
+    let schema = |ty| Schema { catalogue: catalogue.clone(), ty };
+    let subresources = resource
+        .subresources
+        .iter()
+        .map(|one| ServedSubresource {
+            name: one.name.into(),
+            group: one.group.into(),
+            version: one.version.into(),
+            kind: one.kind.into(),
+            verbs: one.verbs.to_vec(),
+            schema: schema(one.ty),
+        })
+        .collect();
+    Served {
+        resource: GroupResource::new(resource.group, resource.plural),
+        version: resource.version.into(),
+        kind: resource.kind.into(),
+        list_kind: resource.list_kind.as_str().into(),
+        singular: resource.singular.as_str().into(),
+        short_names: resource.short_names.iter().map(|&name| name.into()).collect(),
+        categories: resource.categories.iter().map(|&name| name.into()).collect(),
+        namespaced: resource.namespaced,
+        verbs: resource.verbs.to_vec(),
+        subresources,
+        schema: schema(resource.ty),
+        strategy: strategies::of(resource.group, resource.plural),
+        custom: None,
+    }
+}

@@ -1,0 +1,122 @@
+//! What the server does to objects of a kind beyond its schema: defaults that are code, checks, what an update keeps.
+//!
+//! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
+
+use kinds::field_error::FieldError;
+use serde_json::Value;
+
+/// What may differ from kind to kind.
+pub trait Strategy: Send + Sync {
+    /// Fills in what clients may leave out. Runs on every write, before mutating admission and again after it.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Brings a new object into its first state: status cleared, phase set.
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Carries over what an update may not touch. Status and spec isolation is done by the caller.
+    fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
+
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Checks a change beyond what [`Strategy::validate`] checks: what is immutable.
+    fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// The same for a write of a subresource.
+    fn validate_subresource(&self, _subresource: &str, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings shown beside a successful write.
+    fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether `metadata.generation` counts changes of the spec.
+    fn counts_generations(&self) -> bool {
+        false
+    }
+
+    /// How names are checked.
+    fn name_rule(&self) -> NameRule {
+        NameRule::Subdomain
+    }
+
+    /// Whether a PUT without a resourceVersion overwrites whatever is stored.
+    fn allows_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Whether DELETE answers with the deleted object instead of a Status.
+    fn returns_deleted_object(&self) -> bool {
+        false
+    }
+
+    /// Whether dependents are orphaned when the caller does not say.
+    fn orphans_by_default(&self) -> bool {
+        false
+    }
+
+    /// Seconds between a graceful deletion and the end; `None` where objects go at once.
+    fn grace_seconds(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Fields besides metadata.name and metadata.namespace that a field selector may ask for.
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The value of a selectable field as text; missing fields are empty text.
+    fn selectable_field(&self, object: &Value, field: &str) -> String {
+        let pointer = format!("/{}", field.replace('.', "/"));
+        match object.pointer(&pointer) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+/// The form a name must have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NameRule {
+    /// RFC 1123 subdomain, the usual.
+    Subdomain,
+    /// RFC 1123 label.
+    Label,
+    /// RFC 1035 label (Services).
+    Label1035,
+    /// Anything that can stand as one segment of a path (roles and bindings).
+    PathSegment,
+}
+
+/// Kinds that need nothing beyond their schema.
+pub struct Plain;
+
+impl Strategy for Plain {}
+
+/// The strategy of a built-in resource.
+pub fn of(_group: &str, _plural: &str) -> &'static dyn Strategy {
+    &Plain
+}
+
+/// The strategy of every custom resource; a definition's rules are in its schema.
+pub fn custom() -> &'static dyn Strategy {
+    &Custom
+}
+
+struct Custom;
+
+impl Strategy for Custom {
+    fn counts_generations(&self) -> bool {
+        true
+    }
+
+    fn allows_unconditional_update(&self) -> bool {
+        false
+    }
+}
