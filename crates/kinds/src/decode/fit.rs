@@ -102,9 +102,9 @@ impl Fit<'_> {
                 // Go prints a float without fraction as a whole number, and so does everyone who compares.
                 if let Some(float) = number.as_f64()
                     && float.fract() == 0.0
-                    && let Ok(whole) = format!("{float:.0}").parse::<i64>()
+                    && let Ok(Value::Number(whole)) = super::json::number(&format!("{float:.0}"), true)
                 {
-                    *value = whole.into();
+                    *number = whole;
                 }
             }
             (Shape::IntOrString, Value::String(_)) => {}

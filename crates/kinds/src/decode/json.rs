@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Whole numbers stay whole as far as 64 bits reach; the rest become floats, as in Kubernetes' unstructured objects.
-fn number(text: &str, whole: bool) -> Result<Value, DecodeError> {
+pub(super) fn number(text: &str, whole: bool) -> Result<Value, DecodeError> {
     if whole {
         if let Ok(signed) = text.parse::<i64>() {
             return Ok(signed.into());

@@ -75,11 +75,12 @@ pub fn from_parts(seconds: i64, nanos: i32, precision: Precision) -> Result<Opti
 }
 
 fn print(moment: Timestamp, precision: Precision) -> Option<String> {
+    // Through the civil time, whose fraction counts forward also before 1970.
+    let civil = Offset::UTC.to_datetime(moment);
     let text = match precision {
-        Precision::Seconds => moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        Precision::Seconds => civil.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         Precision::Micros => {
-            let micros = moment.subsec_nanosecond().unsigned_abs() / 1_000;
-            format!("{}.{micros:06}Z", moment.strftime("%Y-%m-%dT%H:%M:%S"))
+            format!("{}.{:06}Z", civil.strftime("%Y-%m-%dT%H:%M:%S"), civil.subsec_nanosecond() / 1_000)
         }
     };
     (!text.starts_with("0001-01-01T00:00:00")).then_some(text)
@@ -157,6 +158,8 @@ mod tests {
     fn micro_times_have_six_digits() {
         let text = "2026-11-15T08:00:00.000123+00:00";
         assert_eq!(normal(text, Precision::Micros).unwrap().as_deref(), Some("2026-11-15T08:00:00.000123Z"));
+        let text = "1965-07-27T11:30:28.820972Z";
+        assert_eq!(normal(text, Precision::Micros).unwrap().as_deref(), Some(text));
         assert!(normal("2026-11-15T08:00:00Z", Precision::Micros).is_err());
         assert!(normal("2026-11-15T08:00:00.123Z", Precision::Micros).is_err());
     }
