@@ -1,0 +1,54 @@
+# make test   everything: what it needs is built or installed first, into caches outside the tree
+# make check  the quick part, for every edit: format, lints, unit tests
+# Everything else stands below with a line of what it is for.
+
+export XDG_CACHE_HOME ?= $(HOME)/.cache
+# Outside the tree, so that a fresh clone does not compile every dependency again.
+export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/bursar/target
+export CARGO_TERM_COLOR ?= never
+
+.PHONY: test check format lint unit tidy parts suite conformance simulate fuzz bench clean-cache
+
+test: format lint tidy parts suite conformance
+
+check: format lint tidy unit
+
+format:
+	cargo fmt --all --check
+
+lint:
+	cargo clippy --workspace --all-targets -- -D warnings
+
+# What no compiler checks: files with two ideas in them, words that do not belong here, leftovers.
+tidy:
+	scripts/tidy
+
+unit:
+	cargo test --workspace --lib --bins
+
+# The real programs that tests run against, built once from their Go modules.
+parts:
+	scripts/parts kubectl >/dev/null
+	scripts/parts etcd >/dev/null
+	scripts/parts kube-apiserver >/dev/null
+	scripts/parts e2e.test >/dev/null
+
+suite: parts
+	cargo test --workspace
+
+# Kubernetes' own ResourceQuota tests against `bursar serve`.
+conformance: parts
+	scripts/conformance
+
+# The long run of the simulator; SEEDS=n for more or fewer.
+simulate:
+	cargo run --release -p simulator -- --seeds $(or $(SEEDS),100000)
+
+# Every fuzz target for SECONDS each; needs a nightly toolchain and cargo-fuzz.
+fuzz:
+	for target in $$(cd fuzz && cargo +nightly fuzz list); do \
+	  (cd fuzz && cargo +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60)) || exit 1; done
+
+# All benchmarks; each ends with its figures.
+bench:
+	for name in ledger serve quota; do cargo run --release -- bench $$name || exit 1; done
