@@ -1,205 +1,94 @@
-//! A handful of built-in kinds, cut down to the fields whose merging is interesting, for the tests of patches and apply.
-//! Written as OpenAPI in YAML, because that is how a reader knows these facts.
+//! What the tests of patches and apply share: YAML as values, built-in kinds by their name.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::schema::{Catalogue, Field, List, ListType, Object, Patch, Shape, Type, TypeId, Width};
+use crate::facts::facts;
+use crate::schema::{Catalogue, ListType, Shape, TypeId};
 
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// The catalogue of [`KINDS`] and the type of one kind.
-pub fn kind(name: &str) -> (Catalogue, TypeId) {
-    let mut catalogue = Catalogue::new();
-    let kinds = yaml(KINDS);
-    let id = build(&mut catalogue, &kinds, &kinds[name]);
-    (catalogue, id)
+/// A kind of the core or the apps group.
+pub fn kind(name: &str) -> (&'static Catalogue, TypeId) {
+    let ty = facts().kind("", "v1", name).or_else(|| facts().kind("apps", "v1", name));
+    (&facts().catalogue, ty.unwrap_or_else(|| panic!("no kind {name}")))
 }
 
-fn build(catalogue: &mut Catalogue, kinds: &Value, schema: &Value) -> TypeId {
-    if let Some(name) = schema["use"].as_str() {
-        return build(catalogue, kinds, &kinds[name]);
+/// Objects at random from one seed: few fields and few distinct values, so that two of them overlap.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap_or(0) % bound
     }
-    let atomic = schema["x-kubernetes-map-type"] == "atomic";
-    let shape = if let Some(properties) = schema["properties"].as_object() {
-        let fields = properties.iter().map(|(name, property)| {
-            let mut field = Field::new(name.as_str(), build(catalogue, kinds, property));
-            let strategies = property["x-kubernetes-patch-strategy"].as_str().unwrap_or("");
-            let has = |word: &str| strategies.split(',').any(|strategy| strategy == word);
-            field.patch = Patch {
-                merge: has("merge"),
-                replace: has("replace"),
-                retain_keys: has("retainKeys"),
-                merge_key: property["x-kubernetes-patch-merge-key"].as_str().map(Into::into),
-            };
-            field
-        });
-        let mut object = Object::new(fields.collect());
-        object.atomic = atomic;
-        Shape::Object(object)
-    } else if schema.get("additionalProperties").is_some() {
-        Shape::Map { value: build(catalogue, kinds, &schema["additionalProperties"]), atomic }
-    } else if schema.get("items").is_some() {
-        let keys = || schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
-        let list_type = match schema["x-kubernetes-list-type"].as_str() {
-            Some("set") => ListType::Set,
-            Some("map") => ListType::Map { keys: keys().filter_map(Value::as_str).map(Into::into).collect() },
-            _ => ListType::Atomic,
-        };
-        Shape::List(List { item: build(catalogue, kinds, &schema["items"]), list_type })
-    } else {
-        match schema["type"].as_str() {
-            Some("string") => Shape::String,
-            Some("integer") => Shape::Integer(Width::I64),
-            Some("boolean") => Shape::Boolean,
-            Some("quantity") => Shape::Quantity,
-            Some("intOrString") => Shape::IntOrString,
-            _ => Shape::Any,
-        }
-    };
-    let mut ty = Type::new(shape);
-    ty.default = schema.get("default").cloned();
-    catalogue.add(ty)
-}
 
-const KINDS: &str = r#"
-Meta:
-  properties:
-    name: {type: string}
-    namespace: {type: string}
-    uid: {type: string}
-    resourceVersion: {type: string}
-    generation: {type: integer}
-    creationTimestamp: {type: string}
-    labels: {additionalProperties: {type: string}}
-    annotations: {additionalProperties: {type: string}}
-    managedFields: {items: {}}
-    finalizers:
-      items: {type: string}
-      x-kubernetes-list-type: set
-      x-kubernetes-patch-strategy: merge
-    ownerReferences:
-      items:
-        x-kubernetes-map-type: atomic
-        properties: {uid: {type: string}, name: {type: string}, kind: {type: string}, controller: {type: boolean}}
-      x-kubernetes-list-type: map
-      x-kubernetes-list-map-keys: [uid]
-      x-kubernetes-patch-strategy: merge
-      x-kubernetes-patch-merge-key: uid
-Quantities: {additionalProperties: {type: quantity}}
-Container:
-  properties:
-    name: {type: string}
-    image: {type: string}
-    args: {items: {type: string}, x-kubernetes-list-type: atomic}
-    env:
-      items:
-        properties: {name: {type: string}, value: {type: string}}
-      x-kubernetes-list-type: map
-      x-kubernetes-list-map-keys: [name]
-      x-kubernetes-patch-strategy: merge
-      x-kubernetes-patch-merge-key: name
-    ports:
-      items:
-        properties:
-          containerPort: {type: integer}
-          hostPort: {type: integer}
-          name: {type: string}
-          protocol: {type: string, default: TCP}
-      x-kubernetes-list-type: map
-      x-kubernetes-list-map-keys: [containerPort, protocol]
-      x-kubernetes-patch-strategy: merge
-      x-kubernetes-patch-merge-key: containerPort
-    resources: {properties: {requests: {use: Quantities}, limits: {use: Quantities}}}
-PodSpec:
-  properties:
-    nodeName: {type: string}
-    restartPolicy: {type: string}
-    activeDeadlineSeconds: {type: integer}
-    nodeSelector: {additionalProperties: {type: string}, x-kubernetes-map-type: atomic}
-    containers:
-      items: {use: Container}
-      x-kubernetes-list-type: map
-      x-kubernetes-list-map-keys: [name]
-      x-kubernetes-patch-strategy: merge
-      x-kubernetes-patch-merge-key: name
-    tolerations:
-      items: {properties: {key: {type: string}, effect: {type: string}}}
-      x-kubernetes-list-type: atomic
-    volumes:
-      items:
-        properties:
-          name: {type: string}
-          emptyDir: {properties: {medium: {type: string}}}
-          hostPath: {properties: {path: {type: string}}}
-      x-kubernetes-list-type: map
-      x-kubernetes-list-map-keys: [name]
-      x-kubernetes-patch-strategy: merge,retainKeys
-      x-kubernetes-patch-merge-key: name
-Pod:
-  properties:
-    apiVersion: {type: string}
-    kind: {type: string}
-    metadata: {use: Meta}
-    spec: {use: PodSpec}
-    status:
-      properties:
-        phase: {type: string}
-        conditions:
-          items: {properties: {type: {type: string}, status: {type: string}}}
-          x-kubernetes-list-type: map
-          x-kubernetes-list-map-keys: [type]
-          x-kubernetes-patch-strategy: merge
-          x-kubernetes-patch-merge-key: type
-Deployment:
-  properties:
-    apiVersion: {type: string}
-    kind: {type: string}
-    metadata: {use: Meta}
-    spec:
-      properties:
-        replicas: {type: integer}
-        paused: {type: boolean}
-        strategy:
-          x-kubernetes-patch-strategy: retainKeys
-          properties:
-            type: {type: string}
-            rollingUpdate: {properties: {maxSurge: {type: intOrString}, maxUnavailable: {type: intOrString}}}
-        selector:
-          x-kubernetes-map-type: atomic
-          properties: {matchLabels: {additionalProperties: {type: string}}}
-        template: {properties: {metadata: {use: Meta}, spec: {use: PodSpec}}}
-    status: {properties: {replicas: {type: integer}}}
-Service:
-  properties:
-    apiVersion: {type: string}
-    kind: {type: string}
-    metadata: {use: Meta}
-    spec:
-      properties:
-        type: {type: string}
-        selector: {additionalProperties: {type: string}, x-kubernetes-map-type: atomic}
-        ports:
-          items:
-            properties:
-              name: {type: string}
-              port: {type: integer}
-              protocol: {type: string, default: TCP}
-              targetPort: {type: intOrString}
-              nodePort: {type: integer}
-          x-kubernetes-list-type: map
-          x-kubernetes-list-map-keys: [port, protocol]
-          x-kubernetes-patch-strategy: merge
-          x-kubernetes-patch-merge-key: port
-ResourceQuota:
-  properties:
-    apiVersion: {type: string}
-    kind: {type: string}
-    metadata: {use: Meta}
-    spec:
-      properties:
-        hard: {use: Quantities}
-        scopes: {items: {type: string}, x-kubernetes-list-type: atomic}
-    status: {properties: {hard: {use: Quantities}, used: {use: Quantities}}}
-"#;
+    /// A value that fits the type. Lists owned by item have no two items of one identity.
+    pub fn value(&mut self, catalogue: &Catalogue, ty: TypeId, depth: usize) -> Value {
+        const WORDS: &[&str] = &["a", "b", "c", "1"];
+        let word = WORDS[self.below(WORDS.len())];
+        match catalogue.shape(ty) {
+            Shape::Object(object) => {
+                let fields = object.fields();
+                let count = if depth == 0 || fields.is_empty() { 0 } else { self.below(5) };
+                let mut out = Map::new();
+                for _ in 0..count {
+                    let field = &fields[self.below(fields.len().min(7))];
+                    out.insert(field.name.to_string(), self.value(catalogue, field.ty, depth - 1));
+                }
+                Value::Object(out)
+            }
+            Shape::Map { value, .. } => {
+                let count = if depth == 0 { 0 } else { self.below(3) };
+                let mut entry =
+                    || (WORDS[self.below(WORDS.len())].to_owned(), self.value(catalogue, *value, depth - 1));
+                Value::Object((0..count).map(|_| entry()).collect())
+            }
+            Shape::List(list) => {
+                let count = if depth == 0 { 0 } else { self.below(4) };
+                let mut items: Vec<Value> = Vec::new();
+                for _ in 0..count {
+                    let mut item = self.value(catalogue, list.item, depth - 1);
+                    if let ListType::Map { keys } = &list.list_type {
+                        for key in keys {
+                            let ty = catalogue.child(list.item, key).expect("a key is a field");
+                            item[&**key] = self.value(catalogue, ty, depth);
+                        }
+                    }
+                    let same = |other: &Value| match &list.list_type {
+                        ListType::Map { keys } => keys.iter().all(|key| other[&**key] == item[&**key]),
+                        ListType::Set => *other == item,
+                        ListType::Atomic => false,
+                    };
+                    if !items.iter().any(same) {
+                        items.push(item);
+                    }
+                }
+                Value::Array(items)
+            }
+            Shape::Integer(_) | Shape::Number => self.below(3).into(),
+            Shape::Boolean => (self.below(2) == 0).into(),
+            Shape::Time | Shape::MicroTime => "2026-01-01T00:00:00Z".into(),
+            _ => word.into(),
+        }
+    }
+
+    /// An object of a kind with its names.
+    pub fn object(&mut self, catalogue: &Catalogue, ty: TypeId, api_version: &str, kind: &str) -> Value {
+        let mut object = Value::Object(Map::new());
+        for name in ["metadata", "spec", "data", "status"] {
+            if let Some(field) = catalogue.field(ty, name).filter(|_| self.below(4) > 0) {
+                object[name] = self.value(catalogue, field.ty, 6);
+            }
+        }
+        if object.get("metadata").is_none() {
+            object["metadata"] = Value::Object(Map::new());
+        }
+        object["metadata"].as_object_mut().expect("just made").remove("managedFields");
+        object["metadata"]["name"] = "x".into();
+        object["apiVersion"] = api_version.into();
+        object["kind"] = kind.into();
+        object
+    }
+}

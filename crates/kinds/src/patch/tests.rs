@@ -7,7 +7,7 @@ use crate::test_schema::{kind, yaml};
 
 fn smp(kind_name: &str, original: &str, patch: &str) -> Result<Value, PatchError> {
     let (catalogue, ty) = kind(kind_name);
-    strategic(yaml(original), yaml(patch), &catalogue, ty)
+    strategic(yaml(original), yaml(patch), catalogue, ty)
 }
 
 #[track_caller]
@@ -241,7 +241,7 @@ fn long_lists_merge_in_near_linear_time() {
     let items = |from: usize| -> Vec<Value> { (from..from + 20_000).map(|i| json!({"name": i.to_string()})).collect() };
     let original = json!({"spec": {"containers": items(0)}});
     let patch = json!({"spec": {"containers": items(10_000)}});
-    let result = strategic(original, patch, &catalogue, ty).unwrap();
+    let result = strategic(original, patch, catalogue, ty).unwrap();
     assert_eq!(result["spec"]["containers"].as_array().unwrap().len(), 30_000);
 }
 
