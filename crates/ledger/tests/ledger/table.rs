@@ -156,7 +156,7 @@ impl Bench {
         let loaded = Ledger::load(pairs).unwrap_or_else(|error| panic!("{line}: {error}"));
         assert_eq!(loaded.digest(), self.ledger.digest(), "{line}: the rows make another ledger");
         // Half of the steps run on a ledger that was just restarted.
-        if self.ledger.sequence() % 2 == 0 {
+        if self.ledger.sequence().is_multiple_of(2) {
             self.ledger = loaded;
         }
     }

@@ -1,0 +1,221 @@
+//! The same steps put to the real ledger, and its answers in the same words.
+
+use ledger::{
+    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId,
+};
+use quantity::{Amount, Format};
+
+use super::model::Model;
+use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Terms};
+
+/// Asks the ledger, and checks by the way that a step without change left no trace.
+pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
+    match op {
+        Op::Open { key, limit } => match ledger.open(name(key), to_limit(*limit)) {
+            Ok(_) => Said::Done { sequence: ledger.sequence(), changed: true, outcome: Outcome::Opened, woken: vec![] },
+            Err(error) => Said::Error(error_word(&error)),
+        },
+        Op::SetLimit { key, limit } => match ledger.account(&name(key)) {
+            // A negative limit is refused whether or not the account is there.
+            None if matches!(limit, Limit::Enforced(a) | Limit::Observed(a) if *a < 0) => Said::Error("negative limit"),
+            None => Said::Error("unknown account"),
+            Some(account) => of_result(ledger.set_limit(account, to_limit(*limit))),
+        },
+        Op::Close { key } => match ledger.account(&name(key)) {
+            None => Said::Error("unknown account"),
+            Some(account) => of_result(ledger.close(account)),
+        },
+        Op::Charge { subject, asked, terms } => {
+            let charges = charges(ledger, asked);
+            match ledger.charge(SubjectId(*subject), &charges, &to_terms(terms)) {
+                Ok(receipt) => of_receipt(receipt),
+                Err(denied) => of_denied(&denied, asked, &charges),
+            }
+        }
+        Op::Release { subject } => of_receipt(ledger.release(SubjectId(*subject))),
+        Op::Settle { subject } => of_result(ledger.settle(SubjectId(*subject))),
+        Op::Expire { now } => of_receipt(ledger.expire(*now)),
+        Op::WhatIf { subject, asked } => {
+            let charges = charges(ledger, asked);
+            match ledger.what_if(Some(SubjectId(*subject)), &charges) {
+                Ok(after) => {
+                    let mut shown: Vec<Shown> = after
+                        .into_iter()
+                        .filter_map(|balance| Some(to_shown(key_of(ledger, balance.account)?, &balance)))
+                        .collect();
+                    shown.sort_by(|left, right| left.key.cmp(&right.key));
+                    Said::Would(shown)
+                }
+                Err(denied) => of_denied(&denied, asked, &charges),
+            }
+        }
+    }
+}
+
+/// Compares everything the ledger shows with the model; says the first difference.
+pub fn compare(ledger: &Ledger, model: &Model) -> Result<(), String> {
+    let differ = |what: &str, left: String, right: String| Err(format!("{what}: ledger {left}, model {right}"));
+    if ledger.sequence() != model.sequence {
+        return differ("sequence", ledger.sequence().to_string(), model.sequence.to_string());
+    }
+    let known = model.keys().count();
+    if ledger.accounts_open() != known {
+        return differ("accounts", ledger.accounts_open().to_string(), known.to_string());
+    }
+    for key in model.keys() {
+        let balance = ledger.account(&name(key)).and_then(|account| ledger.balance(account));
+        let (left, right) = (balance.map(|balance| to_shown(key.clone(), &balance)), model.shown(key));
+        if left != right {
+            return differ("account", format!("{left:?}"), format!("{right:?}"));
+        }
+    }
+    let known = model.subjects().count();
+    if ledger.subjects_live() != known {
+        return differ("subjects", ledger.subjects_live().to_string(), known.to_string());
+    }
+    for subject in model.subjects() {
+        let (left, right) = (seen(ledger, subject), model.seen(subject));
+        if left != right {
+            return differ("subject", format!("{left:?}"), format!("{right:?}"));
+        }
+    }
+    Ok(())
+}
+
+pub fn seen(ledger: &Ledger, subject: u128) -> Option<Seen> {
+    let view = ledger.subject(SubjectId(subject))?;
+    let lines = |charges: &[Charge]| -> Lines {
+        let line = |charge: &Charge| {
+            let key = key_of(ledger, charge.account)?;
+            Some((key, (charge.amount.nanos(), charge.format.to_u8())))
+        };
+        charges.iter().filter_map(line).collect()
+    };
+    let (state, until) = match view.state {
+        ledger::State::Charged => ("charged", None),
+        ledger::State::Held { expires_at_ms } => ("held", Some(expires_at_ms)),
+        ledger::State::Waiting { discipline: Discipline::Ordered, .. } => ("ordered", None),
+        ledger::State::Waiting { discipline: Discipline::Greedy, .. } => ("greedy", None),
+    };
+    let (lines, settled) = (lines(&view.charges), lines(&view.settled));
+    Some(Seen { subject, state, until, lines, settled, sequence: view.sequence })
+}
+
+pub fn name(key: &Key) -> AccountKey {
+    AccountKey::new(&key.policy, &key.resource, "")
+}
+
+pub fn charges(ledger: &Ledger, asked: &Asked) -> Vec<Charge> {
+    let charge = |(key, amount, format): &(Key, i128, u8)| Charge {
+        account: ledger.account(&name(key)).unwrap_or(AccountId::from_index(u32::MAX)),
+        amount: Amount::from_nanos(*amount),
+        format: Format::from_u8(*format).unwrap_or_default(),
+    };
+    asked.iter().map(charge).collect()
+}
+
+pub fn to_terms(terms: &Terms) -> ledger::Terms {
+    match terms {
+        Terms::Charge => ledger::Terms::Charge,
+        Terms::Adopt => ledger::Terms::Adopt,
+        Terms::Hold { until } => ledger::Terms::Hold { expires_at_ms: *until },
+        Terms::Wait { ordered, priority, arrived, tie } => ledger::Terms::Wait {
+            discipline: if *ordered { Discipline::Ordered } else { Discipline::Greedy },
+            position: Position { priority: *priority, arrived_ms: *arrived, tie: tie.as_str().into() },
+        },
+    }
+}
+
+fn key_of(ledger: &Ledger, account: AccountId) -> Option<Key> {
+    ledger.key(account).map(|key| Key::new(&*key.policy, &*key.resource))
+}
+
+fn to_limit(limit: Limit) -> ledger::Limit {
+    match limit {
+        Limit::Unlimited => ledger::Limit::Unlimited,
+        Limit::Enforced(amount) => ledger::Limit::Enforced(Amount::from_nanos(amount)),
+        Limit::Observed(amount) => ledger::Limit::Observed(Amount::from_nanos(amount)),
+    }
+}
+
+fn to_shown(key: Key, balance: &ledger::Balance) -> Shown {
+    Shown {
+        key,
+        limit: match balance.limit {
+            ledger::Limit::Unlimited => Limit::Unlimited,
+            ledger::Limit::Enforced(amount) => Limit::Enforced(amount.nanos()),
+            ledger::Limit::Observed(amount) => Limit::Observed(amount.nanos()),
+        },
+        used: balance.used.nanos(),
+        held: balance.held.nanos(),
+        waiting: balance.waiting,
+        subjects: balance.subjects,
+        format: balance.format.to_u8(),
+    }
+}
+
+fn of_result(result: Result<Receipt, LedgerError>) -> Said {
+    match result {
+        Ok(receipt) => of_receipt(receipt),
+        Err(error) => Said::Error(error_word(&error)),
+    }
+}
+
+fn of_receipt(receipt: Receipt) -> Said {
+    let plain = |subjects: Vec<SubjectId>| subjects.into_iter().map(|subject| subject.0).collect();
+    let outcome = match receipt.outcome {
+        ledger::Outcome::Granted => Outcome::Granted,
+        ledger::Outcome::Held { expires_at_ms } => Outcome::Held { until: expires_at_ms },
+        ledger::Outcome::Queued => Outcome::Queued,
+        ledger::Outcome::Released => Outcome::Released,
+        ledger::Outcome::Settled => Outcome::Settled,
+        ledger::Outcome::Expired { subjects } => Outcome::Expired(plain(subjects)),
+        ledger::Outcome::LimitSet => Outcome::LimitSet,
+        ledger::Outcome::Closed => Outcome::Closed,
+    };
+    Said::Done { sequence: receipt.sequence, changed: receipt.changed, outcome, woken: plain(receipt.woken) }
+}
+
+/// Accounts that are not open have no key in the ledger; the name that was asked for is put back.
+fn of_denied(denied: &Denied, asked: &Asked, charges: &[Charge]) -> Said {
+    let no = |line: &ledger::Refusal| {
+        let reason = reason_word(line.reason);
+        let (key, requested) = (Key::new(&*line.key.policy, &*line.key.resource), line.requested.nanos());
+        No { key, reason, requested, used: line.used.nanos(), held: line.held.nanos() }
+    };
+    let mut lines: Vec<No> = denied.lines.iter().filter(|l| l.reason != Reason::UnknownAccount).map(no).collect();
+    if lines.len() < denied.lines.len() {
+        for ((key, amount, _), charge) in asked.iter().zip(charges) {
+            let is_unknown = charge.account == AccountId::from_index(u32::MAX);
+            if is_unknown && !lines.iter().any(|line| line.key == *key) {
+                let (reason, requested) = (reason_word(Reason::UnknownAccount), *amount);
+                lines.push(No { key: key.clone(), reason, requested, used: 0, held: 0 });
+            }
+        }
+        lines.sort();
+    }
+    Said::Denied(lines)
+}
+
+fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::TooManyCharges => "too many charges",
+        Reason::UnknownAccount => "unknown account",
+        Reason::Negative => "negative",
+        Reason::OverLimit => "over limit",
+        Reason::Overflow => "overflow",
+        Reason::Full => "full",
+    }
+}
+
+fn error_word(error: &LedgerError) -> &'static str {
+    match error {
+        LedgerError::AlreadyOpen { .. } => "already open",
+        LedgerError::UnknownAccount { .. } => "unknown account",
+        LedgerError::NegativeLimit => "negative limit",
+        LedgerError::KeyTooLong { .. } => "key too long",
+        LedgerError::TooManyAccounts => "too many accounts",
+        LedgerError::UnknownSubject { .. } => "unknown subject",
+        LedgerError::NothingHeld { .. } => "nothing held",
+    }
+}

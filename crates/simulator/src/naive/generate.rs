@@ -1,0 +1,123 @@
+//! Draws steps from any source of choices: a seed, a fuzzer's bytes, a property test's list.
+//!
+//! The world is small on purpose, so that steps meet: few accounts, few subjects, amounts near the limits.
+
+use super::ops::{Asked, Key, Limit, Op, Terms};
+
+/// Answers `choose(n)` with a number below `n`.
+pub trait Choose {
+    fn below(&mut self, bound: u64) -> u64;
+}
+
+/// Choices from bytes; when they run out every choice is the first.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Choose for Bytes<'_> {
+    fn below(&mut self, bound: u64) -> u64 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        u64::from(*first) % bound.max(1)
+    }
+}
+
+/// How large the world is.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    pub policies: u64,
+    pub subjects: u64,
+}
+
+impl Default for World {
+    fn default() -> World {
+        World { policies: 2, subjects: 7 }
+    }
+}
+
+const UNIT: i128 = 1_000_000_000;
+const RESOURCES: [&str; 2] = ["cpu", "memory"];
+
+impl World {
+    /// One step. Charges dominate; limits are low enough that about a third of them do not fit.
+    pub fn op(&self, choose: &mut impl Choose, now: i64) -> Op {
+        match choose.below(32) {
+            0..=15 => {
+                Op::Charge { subject: self.subject(choose), asked: self.asked(choose), terms: terms(choose, now) }
+            }
+            16..=19 => Op::Release { subject: self.subject(choose) },
+            20 | 21 => Op::Settle { subject: self.subject(choose) },
+            22 | 23 => Op::Expire { now },
+            24 | 25 => Op::Open { key: self.key(choose), limit: limit(choose) },
+            26..=28 => Op::SetLimit { key: self.key(choose), limit: limit(choose) },
+            29 => Op::Close { key: self.key(choose) },
+            _ => Op::WhatIf { subject: self.subject(choose), asked: self.asked(choose) },
+        }
+    }
+
+    /// The steps that open every account, for runs that should not start empty.
+    pub fn opening(&self, choose: &mut impl Choose) -> Vec<Op> {
+        let keys = (0..self.policies).flat_map(|policy| RESOURCES.map(|resource| key(policy, resource)));
+        keys.map(|key| Op::Open { key, limit: limit(choose) }).collect()
+    }
+
+    fn subject(&self, choose: &mut impl Choose) -> u128 {
+        u128::from(choose.below(self.subjects)) + 1
+    }
+
+    fn key(&self, choose: &mut impl Choose) -> Key {
+        let policy = choose.below(self.policies);
+        let index = choose.below(2);
+        key(policy, RESOURCES[usize::from(index == 1)])
+    }
+
+    fn asked(&self, choose: &mut impl Choose) -> Asked {
+        let count = match choose.below(12) {
+            0 => 0,
+            1..=4 => 1,
+            5..=8 => 2,
+            9 | 10 => 3,
+            _ => 5,
+        };
+        (0..count).map(|_| (self.key(choose), amount(choose), u8::try_from(choose.below(3)).unwrap_or(0))).collect()
+    }
+}
+
+fn key(policy: u64, resource: &str) -> Key {
+    Key::new(format!("pool-{policy}"), resource)
+}
+
+fn amount(choose: &mut impl Choose) -> i128 {
+    match choose.below(40) {
+        0 => -UNIT,
+        1 => i128::MAX,
+        2 => i128::MAX / 2,
+        3 => 1,
+        4 => 0,
+        _ => i128::from(choose.below(5)) * UNIT,
+    }
+}
+
+fn limit(choose: &mut impl Choose) -> Limit {
+    match choose.below(16) {
+        0 => Limit::Unlimited,
+        1 => Limit::Observed(UNIT),
+        2 => Limit::Enforced(-1),
+        3 => Limit::Enforced(i128::MAX),
+        4 => Limit::Enforced(0),
+        _ => Limit::Enforced(i128::from(choose.below(12)) * UNIT),
+    }
+}
+
+fn terms(choose: &mut impl Choose, now: i64) -> Terms {
+    let soon = |choose: &mut dyn FnMut(u64) -> u64| now.saturating_add(i64::try_from(choose(8)).unwrap_or(0));
+    match choose.below(16) {
+        0..=4 => Terms::Charge,
+        5 => Terms::Adopt,
+        6..=8 => Terms::Hold { until: soon(&mut |bound| choose.below(bound)) },
+        kind => Terms::Wait {
+            ordered: kind >= 12,
+            priority: if choose.below(4) == 0 { 1 } else { 0 },
+            arrived: i64::try_from(choose.below(6)).unwrap_or(0),
+            tie: format!("tie-{}", choose.below(3)),
+        },
+    }
+}

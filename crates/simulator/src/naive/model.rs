@@ -1,0 +1,438 @@
+//! The naive model: every number is counted again from the subjects whenever it is needed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Terms};
+
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub sequence: u64,
+    accounts: BTreeMap<Key, Account>,
+    subjects: BTreeMap<u128, Subject>,
+}
+
+#[derive(Clone, Debug)]
+struct Account {
+    limit: Limit,
+    format: u8,
+}
+
+#[derive(Clone, Debug)]
+struct Subject {
+    sequence: u64,
+    lines: Lines,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Charged,
+    Held { until: i64, settled: Lines },
+    Waiting { ordered: bool, priority: i64, arrived: i64, tie: String },
+}
+
+impl Subject {
+    fn settled(&self, key: &Key) -> i128 {
+        match &self.state {
+            State::Charged => amount(&self.lines, key),
+            State::Held { settled, .. } => amount(settled, key),
+            State::Waiting { .. } => 0,
+        }
+    }
+
+    fn occupied(&self, key: &Key) -> i128 {
+        match &self.state {
+            State::Charged => amount(&self.lines, key),
+            State::Held { settled, .. } => amount(settled, key).max(amount(&self.lines, key)),
+            State::Waiting { .. } => 0,
+        }
+    }
+
+    /// The lines that count, with the format of the one that counts.
+    fn occupied_lines(&self) -> Lines {
+        match &self.state {
+            State::Charged => self.lines.clone(),
+            State::Waiting { .. } => Lines::new(),
+            State::Held { settled, .. } => larger(settled, &self.lines),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.occupied_lines().is_empty() && !matches!(self.state, State::Waiting { .. })
+    }
+}
+
+fn larger(settled: &Lines, wanted: &Lines) -> Lines {
+    let mut larger = wanted.clone();
+    for (key, line) in settled {
+        if line.0 > amount(wanted, key) {
+            larger.insert(key.clone(), *line);
+        }
+    }
+    larger
+}
+
+fn amount(lines: &Lines, key: &Key) -> i128 {
+    lines.get(key).map_or(0, |line| line.0)
+}
+
+type Place = (Reverse<i64>, i64, String, u128);
+
+impl Model {
+    pub fn step(&mut self, op: &Op) -> Said {
+        match op {
+            Op::Open { key, limit } => self.open(key, *limit),
+            Op::SetLimit { key, limit } => self.set_limit(key, *limit),
+            Op::Close { key } => self.close(key),
+            Op::Charge { subject, asked, terms } => self.charge(*subject, asked, terms),
+            Op::Release { subject } => match self.subjects.contains_key(subject) {
+                false => self.unchanged(Outcome::Released),
+                true => self.changed(Outcome::Released, |model| model.put(*subject, None)),
+            },
+            Op::Settle { subject } => self.settle(*subject),
+            Op::Expire { now } => self.expire(*now),
+            Op::WhatIf { subject, asked } => self.what_if(*subject, asked),
+        }
+    }
+
+    pub fn used(&self, key: &Key) -> i128 {
+        self.subjects.values().map(|subject| subject.settled(key)).sum()
+    }
+
+    pub fn held(&self, key: &Key) -> i128 {
+        self.subjects.values().map(|subject| subject.occupied(key) - subject.settled(key)).sum()
+    }
+
+    pub fn shown(&self, key: &Key) -> Option<Shown> {
+        let account = self.accounts.get(key)?;
+        let waits =
+            |subject: &&Subject| matches!(subject.state, State::Waiting { .. }) && subject.lines.contains_key(key);
+        Some(Shown {
+            key: key.clone(),
+            limit: account.limit,
+            used: self.used(key),
+            held: self.held(key),
+            waiting: self.subjects.values().filter(waits).count(),
+            subjects: self.subjects.values().filter(|subject| subject.occupied(key) > 0).count(),
+            format: account.format,
+        })
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.accounts.keys()
+    }
+
+    pub fn subjects(&self) -> impl Iterator<Item = u128> + '_ {
+        self.subjects.keys().copied()
+    }
+
+    pub fn seen(&self, subject: u128) -> Option<Seen> {
+        let known = self.subjects.get(&subject)?;
+        let (state, until, settled) = match &known.state {
+            State::Charged => ("charged", None, Lines::new()),
+            State::Held { until, settled } => ("held", Some(*until), settled.clone()),
+            State::Waiting { ordered: true, .. } => ("ordered", None, Lines::new()),
+            State::Waiting { ordered: false, .. } => ("greedy", None, Lines::new()),
+        };
+        Some(Seen { subject, state, until, lines: known.lines.clone(), settled, sequence: known.sequence })
+    }
+
+    fn open(&mut self, key: &Key, limit: Limit) -> Said {
+        if is_negative(limit) {
+            return Said::Error("negative limit");
+        }
+        if self.accounts.contains_key(key) {
+            return Said::Error("already open");
+        }
+        self.changed(Outcome::Opened, |model| {
+            model.accounts.insert(key.clone(), Account { limit, format: 0 });
+        })
+    }
+
+    fn set_limit(&mut self, key: &Key, limit: Limit) -> Said {
+        if is_negative(limit) {
+            return Said::Error("negative limit");
+        }
+        match self.accounts.get(key) {
+            None => Said::Error("unknown account"),
+            Some(account) if account.limit == limit => self.unchanged(Outcome::LimitSet),
+            Some(_) => self.changed(Outcome::LimitSet, |model| {
+                model.accounts.get_mut(key).expect("just seen").limit = limit;
+            }),
+        }
+    }
+
+    fn close(&mut self, key: &Key) -> Said {
+        if !self.accounts.contains_key(key) {
+            return Said::Error("unknown account");
+        }
+        self.sequence += 1;
+        let mut served: Vec<(Place, u128)> = Vec::new();
+        let ids: Vec<u128> = self.subjects.keys().copied().collect();
+        for id in ids {
+            let subject = self.subjects.get_mut(&id).expect("just listed");
+            let mut named = subject.lines.remove(key).is_some();
+            if let State::Held { settled, .. } = &mut subject.state {
+                named |= settled.remove(key).is_some();
+            }
+            if named {
+                subject.sequence = self.sequence;
+            }
+            if let State::Waiting { priority, arrived, tie, .. } = &subject.state
+                && subject.lines.is_empty()
+            {
+                served.push(((Reverse(*priority), *arrived, tie.clone(), id), id));
+                self.subjects.remove(&id);
+            } else if subject.is_nothing() {
+                self.subjects.remove(&id);
+            }
+        }
+        self.accounts.remove(key);
+        served.sort();
+        let mut woken: Vec<u128> = served.into_iter().map(|(_, id)| id).collect();
+        woken.extend(self.wake());
+        Said::Done { sequence: self.sequence, changed: true, outcome: Outcome::Closed, woken }
+    }
+
+    fn charge(&mut self, id: u128, asked: &Asked, terms: &Terms) -> Said {
+        let lines = match self.lines(asked) {
+            Ok(lines) => lines,
+            Err(denied) => return denied,
+        };
+        if let Some(said) = self.repeated(id, &lines, terms) {
+            return said;
+        }
+        let settled = self.subjects.get(&id).map_or_else(Lines::new, |subject| match &subject.state {
+            State::Charged => subject.lines.clone(),
+            State::Held { settled, .. } => settled.clone(),
+            State::Waiting { .. } => Lines::new(),
+        });
+        let target = match terms {
+            Terms::Hold { .. } => larger(&settled, &lines),
+            _ => lines.clone(),
+        };
+        let no = self.refusing(id, &target, *terms == Terms::Adopt);
+        let (state, outcome) = match terms {
+            Terms::Charge | Terms::Adopt => (State::Charged, Outcome::Granted),
+            Terms::Hold { until } => (State::Held { until: *until, settled }, Outcome::Held { until: *until }),
+            Terms::Wait { ordered, priority, arrived, tie } => {
+                let place = (Reverse(*priority), *arrived, tie.clone(), id);
+                let blocked = *ordered && lines.keys().any(|key| self.grows(id, &lines, key) && self.cut(key, &place));
+                let endless = no.iter().any(|no| no.reason == "overflow");
+                if !endless && (!no.is_empty() || blocked) {
+                    let (ordered, priority, arrived) = (*ordered, *priority, *arrived);
+                    let state = State::Waiting { ordered, priority, arrived, tie: tie.clone() };
+                    return self.changed(Outcome::Queued, |model| model.put(id, Some((lines, state))));
+                }
+                (State::Charged, Outcome::Granted)
+            }
+        };
+        if !no.is_empty() {
+            return Said::Denied(no);
+        }
+        self.changed(outcome, |model| model.put(id, Some((lines, state))))
+    }
+
+    /// The same request again gets the same answer.
+    fn repeated(&self, id: u128, lines: &Lines, terms: &Terms) -> Option<Said> {
+        let done = |outcome, sequence| Said::Done { sequence, changed: false, outcome, woken: vec![] };
+        let Some(subject) = self.subjects.get(&id) else {
+            return lines.is_empty().then(|| done(Outcome::Granted, self.sequence));
+        };
+        if subject.lines != *lines {
+            return None;
+        }
+        match (&subject.state, terms) {
+            (State::Charged, _) => Some(done(Outcome::Granted, subject.sequence)),
+            (State::Held { until: now, .. }, Terms::Hold { until }) if now == until => {
+                Some(done(Outcome::Held { until: *until }, subject.sequence))
+            }
+            (
+                State::Waiting { ordered: o, priority: p, arrived: a, tie: t },
+                Terms::Wait { ordered, priority, arrived, tie },
+            ) if (o, p, a, t) == (ordered, priority, arrived, tie) => Some(done(Outcome::Queued, subject.sequence)),
+            _ => None,
+        }
+    }
+
+    fn settle(&mut self, id: u128) -> Said {
+        match self.subjects.get(&id).cloned() {
+            None => Said::Error("unknown subject"),
+            Some(Subject { state: State::Waiting { .. }, .. }) => Said::Error("nothing held"),
+            Some(Subject { state: State::Charged, sequence, .. }) => {
+                Said::Done { sequence, changed: false, outcome: Outcome::Settled, woken: vec![] }
+            }
+            Some(Subject { state: State::Held { .. }, lines, .. }) => {
+                self.changed(Outcome::Settled, |model| model.put(id, Some((lines, State::Charged))))
+            }
+        }
+    }
+
+    fn expire(&mut self, now: i64) -> Said {
+        let mut due: Vec<(i64, u128, Lines)> = Vec::new();
+        for (id, subject) in &self.subjects {
+            if let State::Held { until, settled } = &subject.state
+                && *until <= now
+            {
+                due.push((*until, *id, settled.clone()));
+            }
+        }
+        due.sort_by_key(|(until, id, _)| (*until, *id));
+        let ids: Vec<u128> = due.iter().map(|(_, id, _)| *id).collect();
+        if ids.is_empty() {
+            return self.unchanged(Outcome::Expired(ids));
+        }
+        self.changed(Outcome::Expired(ids), |model| {
+            for (_, id, settled) in due {
+                model.put(id, Some((settled, State::Charged)));
+            }
+        })
+    }
+
+    fn what_if(&self, id: u128, asked: &Asked) -> Said {
+        let lines = match self.lines(asked) {
+            Ok(lines) => lines,
+            Err(denied) => return denied,
+        };
+        let no = self.refusing(id, &lines, false);
+        if !no.is_empty() {
+            return Said::Denied(no);
+        }
+        let mut after = self.clone();
+        let waiting = |key: &Key| self.shown(key).map_or(0, |shown| shown.waiting);
+        after.put(id, Some((lines.clone(), State::Charged)));
+        let shown = lines.keys().filter_map(|key| after.shown(key).map(|s| Shown { waiting: waiting(key), ..s }));
+        Said::Would(shown.collect())
+    }
+
+    fn unchanged(&self, outcome: Outcome) -> Said {
+        Said::Done { sequence: self.sequence, changed: false, outcome, woken: vec![] }
+    }
+
+    fn changed(&mut self, outcome: Outcome, change: impl FnOnce(&mut Model)) -> Said {
+        self.sequence += 1;
+        change(self);
+        let woken = self.wake();
+        Said::Done { sequence: self.sequence, changed: true, outcome, woken }
+    }
+
+    /// Exchanges everything a subject has.
+    fn put(&mut self, id: u128, new: Option<(Lines, State)>) {
+        let Some((lines, state)) = new else {
+            self.subjects.remove(&id);
+            return;
+        };
+        let subject = Subject { sequence: self.sequence, lines, state };
+        for (key, line) in subject.occupied_lines() {
+            if self.used(&key) + self.held(&key) == 0 {
+                self.accounts.get_mut(&key).expect("lines name open accounts").format = line.1;
+            }
+        }
+        if subject.is_nothing() {
+            self.subjects.remove(&id);
+        } else {
+            self.subjects.insert(id, subject);
+        }
+    }
+
+    /// Serves the best-placed waiter that may go, until none may.
+    fn wake(&mut self) -> Vec<u128> {
+        let mut woken = Vec::new();
+        while let Some(id) = self.first_to_serve() {
+            let lines = self.subjects[&id].lines.clone();
+            self.put(id, Some((lines, State::Charged)));
+            woken.push(id);
+        }
+        woken
+    }
+
+    fn first_to_serve(&self) -> Option<u128> {
+        let mut places: Vec<(Place, bool)> = self.places().collect();
+        places.sort();
+        let may_go = |(place, ordered): &(Place, bool)| {
+            let lines = &self.subjects[&place.3].lines;
+            self.refusing(place.3, lines, false).is_empty()
+                && !(*ordered && lines.keys().any(|key| self.cut(key, place)))
+        };
+        places.iter().find(|place| may_go(place)).map(|(place, _)| place.3)
+    }
+
+    fn places(&self) -> impl Iterator<Item = (Place, bool)> + '_ {
+        self.subjects.iter().filter_map(|(id, subject)| match &subject.state {
+            State::Waiting { ordered, priority, arrived, tie } => {
+                Some(((Reverse(*priority), *arrived, tie.clone(), *id), *ordered))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether an ordered waiter ahead of a place wants more of an account than is left.
+    fn cut(&self, key: &Key, place: &Place) -> bool {
+        self.places().any(|(ahead, ordered)| {
+            let need = amount(&self.subjects[&ahead.3].lines, key);
+            ordered && ahead < *place && ahead.3 != place.3 && need > 0 && !self.has_room(key, need)
+        })
+    }
+
+    fn grows(&self, id: u128, lines: &Lines, key: &Key) -> bool {
+        amount(lines, key) > self.subjects.get(&id).map_or(0, |subject| subject.occupied(key))
+    }
+
+    fn has_room(&self, key: &Key, growth: i128) -> bool {
+        let sum = (self.used(key) + self.held(key)).checked_add(growth);
+        match (self.accounts[key].limit, sum) {
+            (_, None) => false,
+            (Limit::Enforced(limit), Some(sum)) => sum <= limit,
+            (_, Some(_)) => true,
+        }
+    }
+
+    fn refusing(&self, id: u128, target: &Lines, adopt: bool) -> Vec<No> {
+        let mut no = Vec::new();
+        for (key, (wanted, _)) in target {
+            let growth = wanted - self.subjects.get(&id).map_or(0, |subject| subject.occupied(key));
+            let (used, held) = (self.used(key), self.held(key));
+            let enforced = matches!(self.accounts[key].limit, Limit::Enforced(_)) && !adopt;
+            let fits = if enforced { self.has_room(key, growth) } else { (used + held).checked_add(growth).is_some() };
+            if growth > 0 && !fits {
+                let reason = if enforced { "over limit" } else { "overflow" };
+                no.push(No { key: key.clone(), reason, requested: growth, used, held });
+            }
+        }
+        no
+    }
+
+    fn lines(&self, asked: &Asked) -> Result<Lines, Said> {
+        let bad = |key: &Key, reason, requested| {
+            let (used, held) = if self.accounts.contains_key(key) { (self.used(key), self.held(key)) } else { (0, 0) };
+            No { key: key.clone(), reason, requested, used, held }
+        };
+        let mut no: BTreeMap<Key, No> = BTreeMap::new();
+        for (key, amount, _) in asked {
+            let reason = match self.accounts.contains_key(key) {
+                false => "unknown account",
+                true if *amount < 0 => "negative",
+                true => continue,
+            };
+            no.entry(key.clone()).or_insert_with(|| bad(key, reason, *amount));
+        }
+        let mut lines = Lines::new();
+        if no.is_empty() {
+            for (key, amount, format) in asked.iter().filter(|(_, amount, _)| *amount != 0) {
+                let line = lines.entry(key.clone()).or_insert((0i128, *format));
+                match line.0.checked_add(*amount) {
+                    Some(sum) => line.0 = sum,
+                    None => {
+                        no.entry(key.clone()).or_insert_with(|| bad(key, "overflow", *amount));
+                    }
+                }
+            }
+        }
+        if no.is_empty() { Ok(lines) } else { Err(Said::Denied(no.into_values().collect())) }
+    }
+}
+
+fn is_negative(limit: Limit) -> bool {
+    matches!(limit, Limit::Enforced(amount) | Limit::Observed(amount) if amount < 0)
+}

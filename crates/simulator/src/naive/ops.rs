@@ -1,0 +1,103 @@
+//! Steps and answers as plain data, in words of neither the model nor the engine.
+
+use std::collections::BTreeMap;
+
+/// An account by its names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub policy: String,
+    pub resource: String,
+}
+
+impl Key {
+    pub fn new(policy: impl Into<String>, resource: impl Into<String>) -> Key {
+        Key { policy: policy.into(), resource: resource.into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Unlimited,
+    Enforced(i128),
+    Observed(i128),
+}
+
+/// Amount in nanos and format number of each account.
+pub type Lines = BTreeMap<Key, (i128, u8)>;
+
+/// What is asked for: may name an account twice or one that is not open.
+pub type Asked = Vec<(Key, i128, u8)>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Terms {
+    Charge,
+    Adopt,
+    Hold { until: i64 },
+    Wait { ordered: bool, priority: i64, arrived: i64, tie: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    Open { key: Key, limit: Limit },
+    SetLimit { key: Key, limit: Limit },
+    Close { key: Key },
+    Charge { subject: u128, asked: Asked, terms: Terms },
+    Release { subject: u128 },
+    Settle { subject: u128 },
+    Expire { now: i64 },
+    WhatIf { subject: u128, asked: Asked },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Done { sequence: u64, changed: bool, outcome: Outcome, woken: Vec<u128> },
+    Denied(Vec<No>),
+    Would(Vec<Shown>),
+    Error(&'static str),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Opened,
+    Granted,
+    Held { until: i64 },
+    Queued,
+    Released,
+    Settled,
+    Expired(Vec<u128>),
+    LimitSet,
+    Closed,
+}
+
+/// One refusing account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct No {
+    pub key: Key,
+    pub reason: &'static str,
+    pub requested: i128,
+    pub used: i128,
+    pub held: i128,
+}
+
+/// One account as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub key: Key,
+    pub limit: Limit,
+    pub used: i128,
+    pub held: i128,
+    pub waiting: usize,
+    pub subjects: usize,
+    pub format: u8,
+}
+
+/// One subject as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub subject: u128,
+    pub state: &'static str,
+    pub until: Option<i64>,
+    pub lines: Lines,
+    pub settled: Lines,
+    pub sequence: u64,
+}
