@@ -1,1 +1,3 @@
-//! bench
+//! Benchmarks: one command each, ending in plain `figure` lines.
+
+pub mod decision;
