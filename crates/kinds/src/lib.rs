@@ -8,6 +8,7 @@ pub mod builtin;
 pub mod decode;
 pub mod facts;
 pub mod field_error;
+pub mod openapi;
 pub mod patch;
 pub mod schema;
 
