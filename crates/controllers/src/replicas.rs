@@ -1,0 +1,235 @@
+//! ReplicaSets and ReplicationControllers: as many pods as asked for. Nothing runs them; they are stored and counted.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{NamespaceResourceScope, Selector};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, controller::Action, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::pods::{Pods, is_active};
+use crate::run::{Failed, drive, gone_is_fine};
+
+/// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
+const BURST_MAX: usize = 500;
+/// How soon a set is looked at again whose pods were refused.
+const REFUSED_RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What ReplicaSets and ReplicationControllers have in common.
+trait Replicated:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    const API_VERSION: &'static str;
+    const KIND: &'static str;
+    fn replicas(&self) -> i32;
+    fn template(&self) -> Option<PodTemplateSpec>;
+    fn selector(&self) -> Option<LabelSelector>;
+    fn shown_status(&self) -> Value;
+}
+
+impl Replicated for ReplicaSet {
+    const API_VERSION: &'static str = "apps/v1";
+    const KIND: &'static str = "ReplicaSet";
+
+    fn replicas(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    }
+
+    fn template(&self) -> Option<PodTemplateSpec> {
+        self.spec.as_ref()?.template.clone()
+    }
+
+    fn selector(&self) -> Option<LabelSelector> {
+        Some(self.spec.as_ref()?.selector.clone())
+    }
+
+    fn shown_status(&self) -> Value {
+        serde_json::to_value(&self.status).unwrap_or_default()
+    }
+}
+
+impl Replicated for ReplicationController {
+    const API_VERSION: &'static str = "v1";
+    const KIND: &'static str = "ReplicationController";
+
+    fn replicas(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    }
+
+    fn template(&self) -> Option<PodTemplateSpec> {
+        self.spec.as_ref()?.template.clone()
+    }
+
+    fn selector(&self) -> Option<LabelSelector> {
+        let labels = self.spec.as_ref()?.selector.clone().filter(|labels| !labels.is_empty())?;
+        Some(LabelSelector { match_labels: Some(labels), match_expressions: None })
+    }
+
+    fn shown_status(&self) -> Value {
+        serde_json::to_value(&self.status).unwrap_or_default()
+    }
+}
+
+pub async fn replica_sets(client: Client, pods: Pods) {
+    run::<ReplicaSet>(client, pods).await;
+}
+
+pub async fn replication_controllers(client: Client, pods: Pods) {
+    run::<ReplicationController>(client, pods).await;
+}
+
+async fn run<K: Replicated>(client: Client, pods: Pods) {
+    let touched = pods.changes().filter_map(|pod| async move { owner::<K>(&*pod?) });
+    let controller = Controller::new(Api::<K>::all(client.clone()), watcher::Config::default()).reconcile_on(touched);
+    drive(controller, reconcile::<K>, Arc::new(client), K::KIND).await;
+}
+
+fn owner<K: Replicated>(pod: &Pod) -> Option<ObjectRef<K>> {
+    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    (owner.kind == K::KIND && owner.api_version == K::API_VERSION)
+        .then(|| ObjectRef::new(&owner.name).within(&pod.namespace().unwrap_or_default()))
+}
+
+async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Action, Failed> {
+    if set.meta().deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let (Some(template), Some(uid), Some(namespace)) = (set.template(), set.uid(), set.namespace()) else {
+        return Ok(Action::await_change());
+    };
+    let api = Api::<Pod>::namespaced((*client).clone(), &namespace);
+    // The shared watch may lag behind our own creates, and a second batch would then be made: ask for the truth.
+    let selector: Option<Selector> = set.selector().and_then(|selector| selector.try_into().ok());
+    let Some(selector) = selector else { return Ok(Action::await_change()) };
+    let listed = api.list(&kube::api::ListParams::default().labels_from(&selector)).await?;
+    let mut active: Vec<Pod> = listed.items.into_iter().filter(|pod| owned_by(pod, &uid) && is_active(pod)).collect();
+    let wanted = usize::try_from(set.replicas()).unwrap_or(0);
+    let mut refusal = None;
+    if active.len() < wanted {
+        for _ in active.len()..wanted.min(active.len() + BURST_MAX) {
+            match api.create(&PostParams::default(), &new_pod(&*set, &template, &uid)).await {
+                Ok(pod) => active.push(pod),
+                Err(kube::Error::Api(status)) => {
+                    refusal = Some(status.message.clone());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    } else {
+        // The youngest go first: they have done the least.
+        active.sort_by_key(|pod| std::cmp::Reverse((pod.creation_timestamp(), pod.name_any())));
+        for pod in active.split_off_surplus(wanted).into_iter().take(BURST_MAX) {
+            gone_is_fine(api.delete(&pod.name_any(), &DeleteParams::background()).await)?;
+        }
+    }
+    write_status(&*set, &client, &namespace, active.len(), &template, &active, refusal.as_deref()).await?;
+    let more = active.len() < wanted && refusal.is_none();
+    Ok(match (refusal, more) {
+        (Some(_), _) => Action::requeue(REFUSED_RETRY),
+        (None, true) => Action::requeue(std::time::Duration::ZERO),
+        (None, false) => Action::await_change(),
+    })
+}
+
+trait Surplus {
+    /// Leaves `wanted` pods and returns the others, which stand in front.
+    fn split_off_surplus(&mut self, wanted: usize) -> Vec<Pod>;
+}
+
+impl Surplus for Vec<Pod> {
+    fn split_off_surplus(&mut self, wanted: usize) -> Vec<Pod> {
+        let surplus = self.len().saturating_sub(wanted);
+        self.drain(..surplus).collect()
+    }
+}
+
+fn owned_by(pod: &Pod, uid: &str) -> bool {
+    pod.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+fn new_pod<K: Replicated>(set: &K, template: &PodTemplateSpec, uid: &str) -> Pod {
+    let mut pod = Pod { spec: template.spec.clone(), ..Pod::default() };
+    let metadata = template.metadata.clone().unwrap_or_default();
+    pod.metadata.generate_name = Some(format!("{}-", set.name_any()));
+    pod.metadata.labels = metadata.labels;
+    pod.metadata.annotations = metadata.annotations;
+    pod.metadata.finalizers = metadata.finalizers;
+    pod.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: K::API_VERSION.into(),
+        kind: K::KIND.into(),
+        name: set.name_any(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }]);
+    pod
+}
+
+async fn write_status<K: Replicated>(
+    set: &K,
+    client: &Client,
+    namespace: &str,
+    replicas: usize,
+    template: &PodTemplateSpec,
+    active: &[Pod],
+    refusal: Option<&str>,
+) -> Result<(), Failed> {
+    let labels: BTreeMap<String, String> =
+        template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
+    let full =
+        active.iter().filter(|pod| labels.iter().all(|(key, value)| pod.labels().get(key) == Some(value))).count();
+    let ready = active.iter().filter(|pod| condition(pod, "Ready")).count();
+    let shown = set.shown_status();
+    let mut status = json!({
+        "replicas": replicas,
+        "fullyLabeledReplicas": full,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "observedGeneration": set.meta().generation.unwrap_or(0),
+    });
+    let known = shown["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "ReplicaFailure"));
+    let conditions = match (refusal, known) {
+        (Some(message), Some(known)) if known["message"] == message => json!([known]),
+        (Some(message), _) => json!([{
+            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
+            "lastTransitionTime": jiff::Timestamp::now(),
+        }]),
+        (None, Some(_)) => Value::Null,
+        (None, None) => shown["conditions"].clone(),
+    };
+    status["conditions"] = conditions;
+    let same = status.as_object().into_iter().flatten().all(|(field, value)| {
+        let shown = shown.get(field).unwrap_or(&Value::Null);
+        shown == value || (shown.is_null() && *value == json!(0))
+    });
+    if same {
+        return Ok(());
+    }
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let patch = Patch::Merge(json!({"status": status}));
+    gone_is_fine(api.patch_status(&set.name_any(), &PatchParams::default(), &patch).await)?;
+    Ok(())
+}
+
+fn condition(pod: &Pod, name: &str) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == name && one.status == "True")
+}
