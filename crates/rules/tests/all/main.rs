@@ -1,0 +1,8 @@
+//! Every test of the crate in one binary: linking is what costs.
+
+mod cel_harness;
+mod cels;
+mod peer;
+mod random;
+mod selector_harness;
+mod selectors;
