@@ -7,8 +7,8 @@
 //! kind GROUP VERSION KIND TYPE                       "-" is the core group
 //! type NAME [atomic]                                 an object type; "^" is io.k8s.api. and "~" the meta group
 //!  inline TYPE NUMBER                                JSON shows its fields here; number 0: no protobuf field either
-//!  NAME TYPE NUMBER [? omitempty] [! required] [list=set|map:K,K] [map=atomic] [patch=S,S] [key=K]
-//!       [default=JSON] [enum=V,V] [items=V,V]
+//!  NAME TYPE NUMBER [? omitempty] [! required] [list=set|map:K,K] [map=atomic|granular] [patch=S,S] [key=K]
+//!       [default=JSON] [enum=V,V] [items=V,V] [go=name of a list or map type]
 //! ```
 //! In TYPE, `*` is a Go pointer, `[]` a list, `[w]` a list that protobuf wraps in a message, `{}` a map of strings,
 //! and `string:v1.Protocol` a string whose Go type has a name.
@@ -172,6 +172,8 @@ impl Reader {
                 None if fact == "!" => field.required = true,
                 Some(("list", value)) => about.list = value,
                 Some(("map", "atomic")) => about.atomic = true,
+                Some(("map", "granular")) => about.granular = true,
+                Some(("go", name)) => about.go = name,
                 Some(("patch", strategies)) => {
                     for strategy in strategies.split(',') {
                         match strategy {
@@ -195,15 +197,26 @@ impl Reader {
 
     fn ty(&mut self, word: &str, about: About<'_>) -> TypeId {
         let object = self.by_name.get(&*long(word)).map(|at| self.written[*at].id);
-        if let Some(id) = object {
+        if let Some(id) = object.filter(|_| !about.granular) {
             return id;
         }
         let key = format!("{word} {about:?}");
         if let Some(id) = self.plain.get(&key) {
             return *id;
         }
+        if object.is_some() {
+            let at = self.by_name[&*long(word)];
+            let mut granular = self.object(at);
+            granular.atomic = false;
+            let name = Some(self.written[at].name.clone());
+            let id = self.catalogue.add_variant(Type { name, ..Type::new(Shape::Object(granular)) });
+            self.plain.insert(key, id);
+            return id;
+        }
         let mut ty = Type::new(self.shape(word, &about));
-        if let Some((_, name)) = word.split_once(':')
+        if !about.go.is_empty() {
+            ty.name = Some(about.go.into());
+        } else if let Some((_, name)) = word.split_once(':')
             && !word.starts_with(['[', '{'])
         {
             ty.name = Some(name.into());
@@ -256,6 +269,8 @@ impl Reader {
 struct About<'a> {
     list: &'a str,
     atomic: bool,
+    granular: bool,
+    go: &'a str,
     default: &'a str,
     allowed: &'a str,
     items: &'a str,
@@ -283,7 +298,10 @@ fn long(name: &str) -> Box<str> {
 }
 
 fn list_of(values: &str) -> Vec<Value> {
-    values.split(',').filter(|value| !value.is_empty()).map(Value::from).collect()
+    if values.is_empty() {
+        return Vec::new();
+    }
+    values.split(',').map(Value::from).collect()
 }
 
 fn words<const N: usize>(line: &'static str) -> [&'static str; N] {

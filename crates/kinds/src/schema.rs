@@ -218,6 +218,14 @@ impl Catalogue {
         id
     }
 
+    /// Adds a type that shares its published name with another one, which stays the one found by it.
+    pub fn add_variant(&mut self, ty: Type) -> TypeId {
+        let name = ty.name.clone();
+        let id = self.add(Type { name: None, ..ty });
+        self.types[id.0 as usize].name = name;
+        id
+    }
+
     /// Puts a type in place of an earlier one: reserve an id first, fill it later, and recursion is possible.
     pub fn set(&mut self, id: TypeId, ty: Type) {
         self.remember(id, &ty);

@@ -31,8 +31,9 @@ pub fn fit(catalogue: &Catalogue, ty: TypeId, mut value: Value) -> Result<Fitted
     Ok(Fitted { value, unknown: fit.unknown })
 }
 
-/// Sets the fields that are absent from an object and whose schema declares a default. Kinds have further defaults which
-/// only code can give; these are the declared ones.
+/// Sets the fields that are absent from an object and whose schema declares a default, and rounds every entry of a
+/// ResourceList up to a thousandth, which upstream counts among the defaults. Kinds have further defaults which only code
+/// can give.
 pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
     match (catalogue.shape(ty), value) {
         (Shape::Object(object), Value::Object(map)) => {
@@ -51,8 +52,22 @@ pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
         }
         (Shape::Map { value, .. }, Value::Object(map)) => {
             map.values_mut().for_each(|child| apply_defaults(catalogue, *value, child));
+            if catalogue.get(ty).name.as_deref() == Some("v1.ResourceList") {
+                map.values_mut().for_each(round_up_milli);
+            }
         }
         _ => {}
+    }
+}
+
+fn round_up_milli(value: &mut Value) {
+    if let Value::String(text) = value
+        && let Ok(quantity) = quantity::Quantity::parse(text)
+    {
+        let rounded = quantity.round_up_milli().to_string();
+        if rounded != *text {
+            *text = rounded;
+        }
     }
 }
 
@@ -95,7 +110,7 @@ impl Fit<'_> {
                     Width::I64 => number.as_i64().is_some(),
                 };
                 if !fits {
-                    return Err(self.mismatch(&format!("number {number}"), ty, place));
+                    return Err(mismatch(&format!("number {number}"), &go_type(catalogue, ty), place));
                 }
             }
             (Shape::Number, Value::Number(number)) => {
@@ -110,15 +125,15 @@ impl Fit<'_> {
             (Shape::IntOrString, Value::String(_)) => {}
             (Shape::IntOrString, Value::Number(number)) => {
                 if number.as_i64().and_then(|number| i32::try_from(number).ok()).is_none() {
-                    return Err(into_value(&format!("number {number}"), "int32"));
+                    return Err(mismatch(&format!("number {number}"), "int32", place));
                 }
             }
-            (Shape::IntOrString, other) => return Err(into_value(word(other), "int32")),
+            (Shape::IntOrString, other) => return Err(mismatch(word(other), "int32", place)),
             (Shape::Quantity, _) => *value = Value::String(quantity(value)?),
             (Shape::Time, Value::String(text)) => *value = moment(text, Precision::Seconds)?,
             (Shape::MicroTime, Value::String(text)) => *value = moment(text, Precision::Micros)?,
             (Shape::Time | Shape::MicroTime | Shape::Duration, other) if !other.is_string() => {
-                return Err(into_value(word(other), "string"));
+                return Err(mismatch(word(other), "string", place));
             }
             (Shape::Duration, Value::String(_)) => {}
             (Shape::Bytes, Value::String(text)) => {
@@ -126,10 +141,7 @@ impl Fit<'_> {
                     *text = normal;
                 }
             }
-            (_, other) => {
-                let word = word(other);
-                return Err(self.mismatch(word, ty, place));
-            }
+            (_, other) => return Err(mismatch(word(other), &go_type(catalogue, ty), place)),
         }
         Ok(())
     }
@@ -244,20 +256,15 @@ impl Fit<'_> {
             }
         })
     }
-
-    fn mismatch(&self, found: &str, ty: TypeId, place: &Place<'_>) -> DecodeError {
-        let wanted = go_type(self.catalogue, ty);
-        match place.fields() {
-            Some((owner, fields)) => DecodeError::Type(format!(
-                "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {wanted}"
-            )),
-            None => into_value(found, &wanted),
-        }
-    }
 }
 
-fn into_value(found: &str, wanted: &str) -> DecodeError {
-    DecodeError::Type(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
+fn mismatch(found: &str, wanted: &str, place: &Place<'_>) -> DecodeError {
+    DecodeError::Type(match place.fields() {
+        Some((owner, fields)) => {
+            format!("json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {wanted}")
+        }
+        None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+    })
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -315,15 +322,35 @@ fn base64(text: &str) -> Result<Option<String>, DecodeError> {
         joined = text.replace(['\n', '\r'], "");
         plain = &joined;
     }
-    let bytes = LENIENT.decode(plain).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => plain.len() / 4 * 4,
-        };
-        DecodeError::Type(format!("illegal base64 data at input byte {at}"))
+    let bytes = LENIENT.decode(plain).map_err(|_| {
+        DecodeError::Type(format!("illegal base64 data at input byte {}", base64_fault(text.as_bytes())))
     })?;
     let normal = STANDARD.encode(bytes);
     Ok((normal != text).then_some(normal))
+}
+
+/// Where Go says that base64 goes wrong: it reads four characters at a time and names the one it could not take, or the
+/// start of a group that ends early.
+fn base64_fault(text: &[u8]) -> usize {
+    let mut rest = text.iter().enumerate().filter(|(_, byte)| !matches!(byte, b'\n' | b'\r')).peekable();
+    while let Some(&(start, _)) = rest.peek() {
+        for place in 0..4 {
+            match rest.next() {
+                Some((_, byte)) if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/') => {}
+                Some((at, b'=')) if place >= 2 => {
+                    let closed = match rest.peek() {
+                        Some((_, b'=')) if place == 2 => rest.next().is_some(),
+                        None if place == 2 => return text.len(),
+                        _ => place == 3,
+                    };
+                    return if closed { rest.next().map_or(text.len(), |(at, _)| at) } else { at };
+                }
+                Some((at, _)) => return at,
+                None => return start,
+            }
+        }
+    }
+    text.len()
 }
 
 fn word(value: &Value) -> &'static str {

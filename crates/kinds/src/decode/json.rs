@@ -1,5 +1,5 @@
-//! A JSON reader of our own. It is here for three things serde_json cannot give together: fields that appear twice are
-//! reported with their path, a bare number in the place of a quantity keeps every digit, and a syntax error speaks the
+//! A JSON reader of our own. It is here for three things serde_json cannot give together: unknown fields and fields that
+//! appear twice are reported with their path in the order of the text, a bare number in the place of a quantity keeps every digit, and a syntax error speaks the
 //! words clients know from Kubernetes (Go's). Recursive, bounded by [`DEPTH_MAX`].
 
 use serde_json::map::Entry;
@@ -12,17 +12,17 @@ use crate::schema::{Catalogue, Shape, TypeId};
 /// Where in the schema the reader is; none where there is no schema or the text left it.
 type Place<'a> = Option<(&'a Catalogue, TypeId)>;
 
-/// Reads one JSON value. The schema is only asked where quantities are.
+/// Reads one JSON value. The schema is only asked where quantities are and which fields there are.
 pub fn json(bytes: &[u8], schema: Option<(&Catalogue, TypeId)>) -> Result<Parsed, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)?;
-    let mut reader = Reader { text, bytes, at: 0, depth: 0, values: 0, duplicates: Vec::new() };
+    let mut reader = Reader { text, bytes, at: 0, depth: 0, values: 0, problems: Vec::new() };
     reader.space();
     let value = reader.value(&Path::ROOT, schema)?;
     reader.space();
     if reader.at < bytes.len() {
         return Err(reader.unexpected("after top-level value"));
     }
-    Ok(Parsed { value, duplicates: reader.duplicates })
+    Ok(Parsed { value, problems: reader.problems })
 }
 
 struct Reader<'a> {
@@ -31,7 +31,7 @@ struct Reader<'a> {
     at: usize,
     depth: usize,
     values: usize,
-    duplicates: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -83,14 +83,23 @@ impl<'a> Reader<'a> {
             self.at += 1;
             self.space();
             let below = place.and_then(|(catalogue, ty)| Some((catalogue, catalogue.child(ty, &key)?)));
+            let unknown = below.is_none() && place.is_some_and(|(catalogue, ty)| is_closed(catalogue, ty));
+            if unknown {
+                self.problem("unknown", &path.child(&key));
+            }
+            let before = self.problems.len();
             let value = self.value(&path.child(&key), below)?;
+            if unknown {
+                // What is dropped as a whole is not looked into.
+                self.problems.truncate(before);
+            }
             match map.entry(key) {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
                 }
                 Entry::Occupied(mut entry) => {
-                    if self.duplicates.len() < FIELD_PROBLEMS_MAX {
-                        self.duplicates.push(path.child(entry.key()).to_string());
+                    if !unknown {
+                        self.problem("duplicate", &path.child(entry.key()));
                     }
                     entry.insert(value);
                 }
@@ -104,6 +113,16 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         Ok(Value::Object(map))
+    }
+
+    /// Notes something odd about a field, once.
+    fn problem(&mut self, what: &str, path: &Path<'_>) {
+        if self.problems.len() < FIELD_PROBLEMS_MAX {
+            let problem = format!("{what} field {}", crate::field_error::quote(&path.to_string()));
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
     }
 
     fn array(&mut self, path: &Path<'_>, place: Place<'_>) -> Result<Value, DecodeError> {
@@ -292,6 +311,11 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether an object of this type has only the fields its schema names.
+fn is_closed(catalogue: &Catalogue, ty: TypeId) -> bool {
+    matches!(catalogue.shape(ty), Shape::Object(object) if !object.preserve_unknown)
+}
+
 /// Whole numbers stay whole as far as 64 bits reach; the rest become floats, as in Kubernetes' unstructured objects.
 pub(super) fn number(text: &str, whole: bool) -> Result<Value, DecodeError> {
     if whole {
@@ -376,10 +400,13 @@ mod tests {
     fn duplicates_are_named_with_their_path_and_the_last_counts() {
         let text = br#"{"spec":{"a":1,"a":2,"list":[{"x":1,"x":1}]},"spec":{"a":3}}"#;
         let parsed = json(text, None).unwrap();
-        assert_eq!(parsed.duplicates, ["spec.a", "spec.list[0].x", "spec"]);
+        let problems =
+            [r#"duplicate field "spec.a""#, r#"duplicate field "spec.list[0].x""#, r#"duplicate field "spec""#];
+        assert_eq!(parsed.problems, problems);
         assert_eq!(parsed.value, serde_json::json!({"spec": {"a": 3}}));
-        let many = format!("{{{}\"a\":1}}", "\"a\":1,".repeat(1000));
-        assert_eq!(json(many.as_bytes(), None).unwrap().duplicates.len(), FIELD_PROBLEMS_MAX);
+        let twice = |number: u32| format!("\"{number}\":1,\"{number}\":1,");
+        let many = format!("{{{}\"a\":1}}", (0..1000).map(twice).collect::<String>());
+        assert_eq!(json(many.as_bytes(), None).unwrap().problems.len(), FIELD_PROBLEMS_MAX);
     }
 
     #[test]

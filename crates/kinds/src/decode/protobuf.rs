@@ -19,15 +19,17 @@ pub const PROTOBUF_MAGIC: [u8; 4] = *b"k8s\0";
 /// Reads a body. Its kind is the one it names when that is a built-in kind (options come with any body), else `ty`.
 pub fn protobuf(bytes: &[u8], catalogue: &Catalogue, ty: TypeId) -> Result<Value, DecodeError> {
     let Some(envelope) = bytes.strip_prefix(&PROTOBUF_MAGIC) else {
-        return Err(DecodeError::Protobuf("the body does not begin with the magic number of a Kubernetes object"));
+        return Err(DecodeError::Envelope(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+        ));
     };
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut fields = Fields(envelope);
-    while let Some((number, content)) = fields.next()? {
+    while let Some((number, content)) = fields.next().map_err(outside)? {
         match (number, content) {
             (1, Content::Bytes(meta)) => {
                 let mut meta = Fields(meta);
-                while let Some((number, content)) = meta.next()? {
+                while let Some((number, content)) = meta.next().map_err(outside)? {
                     match (number, content) {
                         (1, Content::Bytes(text)) => api_version = string(text),
                         (2, Content::Bytes(text)) => kind = string(text),
@@ -37,7 +39,7 @@ pub fn protobuf(bytes: &[u8], catalogue: &Catalogue, ty: TypeId) -> Result<Value
             }
             (2, Content::Bytes(content)) => raw = content,
             (3, Content::Bytes(encoding)) if !encoding.is_empty() => {
-                return Err(DecodeError::Protobuf("a content encoding is not supported"));
+                return Err(DecodeError::Envelope("a content encoding is not supported"));
             }
             _ => {}
         }
@@ -61,6 +63,14 @@ pub fn protobuf(bytes: &[u8], catalogue: &Catalogue, ty: TypeId) -> Result<Value
     Ok(Value::Object(map))
 }
 
+/// Faults of the envelope are told apart from those of the object in it.
+fn outside(error: DecodeError) -> DecodeError {
+    match error {
+        DecodeError::Protobuf(words) => DecodeError::Envelope(words),
+        other => other,
+    }
+}
+
 /// One field's content as the wire types have it.
 #[derive(Clone, Copy)]
 enum Content<'a> {
@@ -81,9 +91,9 @@ impl<'a> Fields<'a> {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| DecodeError::Protobuf("illegal tag"))?;
+        let number = u32::try_from(tag >> 3).map_err(|_| DecodeError::Protobuf("proto: illegal tag"))?;
         if number == 0 {
-            return Err(DecodeError::Protobuf("illegal tag 0"));
+            return Err(DecodeError::Protobuf("proto: illegal tag 0"));
         }
         let content = match tag & 7 {
             0 => Content::Varint(self.varint()?),
@@ -99,7 +109,7 @@ impl<'a> Fields<'a> {
                 self.take(4)?;
                 Content::Fixed32
             }
-            _ => return Err(DecodeError::Protobuf("illegal wireType")),
+            _ => return Err(DecodeError::Protobuf("proto: illegal wireType")),
         };
         Ok(Some((number, content)))
     }
@@ -117,7 +127,7 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(DecodeError::Protobuf("integer overflow"))
+        Err(DecodeError::Protobuf("proto: integer overflow"))
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
@@ -247,7 +257,7 @@ impl Reader<'_> {
                 self.message(ty, bytes, &mut map, depth + 1)?;
                 Value::Object(map)
             }
-            _ => return Err(DecodeError::Protobuf("wrong wireType")),
+            _ => return Err(DecodeError::Protobuf("proto: wrong wireType")),
         })
     }
 
@@ -303,7 +313,9 @@ impl Reader<'_> {
 fn bytes_of(content: Content<'_>) -> Result<&[u8], DecodeError> {
     match content {
         Content::Bytes(bytes) => Ok(bytes),
-        Content::Varint(_) | Content::Fixed64(_) | Content::Fixed32 => Err(DecodeError::Protobuf("wrong wireType")),
+        Content::Varint(_) | Content::Fixed64(_) | Content::Fixed32 => {
+            Err(DecodeError::Protobuf("proto: wrong wireType"))
+        }
     }
 }
 
@@ -315,7 +327,7 @@ fn string(bytes: &[u8]) -> String {
 fn integer(width: Width, value: u64) -> Result<Value, DecodeError> {
     let value = value.cast_signed();
     if width == Width::I32 && i32::try_from(value).is_err() {
-        return Err(DecodeError::Protobuf("integer overflow"));
+        return Err(DecodeError::Protobuf("proto: integer overflow"));
     }
     Ok(value.into())
 }

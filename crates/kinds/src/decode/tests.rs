@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, DecodeError, Format, apply_defaults, body, fit, is_protobuf, protobuf, yaml};
+use super::{
+    Body, DecodeError, Format, apply_defaults, body, fit, is_protobuf, protobuf, refusal, strict_refusal, yaml,
+};
 use crate::facts;
 
 fn read(kind: &str, text: &str) -> Result<Body, DecodeError> {
@@ -112,7 +114,25 @@ fn wrong_types_are_refused_in_kubernetes_words() {
             r#"{"spec":{"hard":{"cpu":{}}}}"#,
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         ),
+        (
+            "v1 ResourceQuota",
+            r#"{"spec":{"hard":5}}"#,
+            "json: cannot unmarshal number into Go struct field ResourceQuotaSpec.spec.hard of type v1.ResourceList",
+        ),
         ("v1 Secret", r#"{"data":{"a":"?"}}"#, "illegal base64 data at input byte 0"),
+        ("v1 Secret", r#"{"data":{"a":"YQ="}}"#, "illegal base64 data at input byte 3"),
+        ("v1 Secret", r#"{"data":{"a":"YWJ"}}"#, "illegal base64 data at input byte 0"),
+        ("v1 Secret", r#"{"data":{"a":"YWJjZA==YWJj"}}"#, "illegal base64 data at input byte 8"),
+        (
+            "v1 Secret",
+            r#"{"data":{"a":5}}"#,
+            "json: cannot unmarshal number into Go struct field Secret.data of type []uint8",
+        ),
+        (
+            "v1 Pod",
+            r#"{"metadata":{"creationTimestamp":5}}"#,
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+        ),
         (
             "v1 Pod",
             r#"{"metadata":{"creationTimestamp":"now"}}"#,
@@ -121,7 +141,7 @@ fn wrong_types_are_refused_in_kubernetes_words() {
         (
             "v1 Service",
             r#"{"spec":{"ports":[{"targetPort":{}}]}}"#,
-            "json: cannot unmarshal object into Go value of type int32",
+            "json: cannot unmarshal object into Go struct field ServicePort.spec.ports.targetPort of type int32",
         ),
     ] {
         refused(kind, text, words);
@@ -135,7 +155,7 @@ fn wrong_types_are_refused_in_kubernetes_words() {
 fn unknown_and_duplicate_fields_are_named() {
     let text = r#"{"spec":{"hardd":{},"hard":{"pods":"1","pods":"2"}},"Spec":{}}"#;
     let body = read("v1 ResourceQuota", text).unwrap();
-    let problems = [r#"duplicate field "spec.hard.pods""#, r#"unknown field "Spec""#, r#"unknown field "spec.hardd""#];
+    let problems = [r#"unknown field "spec.hardd""#, r#"duplicate field "spec.hard.pods""#, r#"unknown field "Spec""#];
     assert_eq!(body.problems, problems);
     assert_eq!(body.value["spec"], json!({"hard": {"pods": "2"}}));
 
@@ -153,7 +173,7 @@ spec:
     becomes("v1 ResourceQuota", text, json!({"metadata": {}, "spec": {"hard": hard}, "status": {}}));
     let octal = "spec: {containers: [], volumes: [{name: v, configMap: {defaultMode: 0644}}]}";
     assert_eq!(read("v1 Pod", octal).unwrap().value["spec"]["volumes"][0]["configMap"]["defaultMode"], 0o644);
-    assert!(read("v1 Pod", "a: [").unwrap_err().to_string().starts_with("error converting YAML to JSON: yaml: "));
+    assert!(read("v1 Pod", "a: [").unwrap_err().to_string().starts_with("yaml: "));
     let long = read("v1 ResourceQuota", "spec: {hard: {cpu: 0.12345678901234567}}").unwrap_err().to_string();
     assert!(long.ends_with("has too many digits for a number: write it as a string"), "{long}");
 }
@@ -173,12 +193,84 @@ fn yaml_bombs_do_not_go_off() {
 }
 
 #[test]
+fn refusals_are_kubernetes_sentences() {
+    let pod = facts().kind("", "v1", "Pod").unwrap();
+    for (format, bytes, words) in [
+        (
+            Format::Json,
+            r#"{"spec":5}"#,
+            r#"Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"#,
+        ),
+        (
+            Format::Json,
+            "x",
+            "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: invalid character 'x' looking for beginning of value (78)",
+        ),
+        (
+            Format::Json,
+            "",
+            "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+        ),
+        (
+            Format::Json,
+            r#"{"apiVersion":"v1","kind":"Service","spec":5"#,
+            r#"the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input ({"apiVersion":"v1","kind":"Ser ...)"#,
+        ),
+        (
+            Format::Json,
+            r#"{"apiVersion":"v1","kind":"Service"}"#,
+            r#"Service in version "v1" cannot be handled as a Pod: converting (v1.Service) to (core.Pod): unknown conversion"#,
+        ),
+        (
+            Format::Json,
+            r#"{"apiVersion":"v7","kind":"Pod"}"#,
+            r#"Pod in version "v7" cannot be handled as a Pod: no kind "Pod" is registered for version "v7""#,
+        ),
+        (
+            Format::Protobuf,
+            "k8s",
+            "the object provided is unrecognized (must be of type Pod): provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] (6b3873)",
+        ),
+        (
+            Format::Protobuf,
+            "k8s\0\x12\x05ab",
+            "the object provided is unrecognized (must be of type Pod): unexpected EOF (6b38730012056162)",
+        ),
+        (
+            Format::Protobuf,
+            "k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x02\x0a\x09",
+            r#"Pod in version "v1" cannot be handled as a Pod: unexpected EOF"#,
+        ),
+    ] {
+        let error = body(format, bytes.as_bytes(), &facts().catalogue, pod).expect_err(bytes);
+        assert_eq!(refusal(&error, bytes.as_bytes(), "v1", "Pod"), words);
+    }
+    let problems = ["unknown field \"a\"".to_owned(), "duplicate field \"b\"".to_owned()];
+    assert_eq!(
+        strict_refusal(&problems, "v1", "Pod"),
+        r#"Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "a", duplicate field "b""#
+    );
+}
+
+#[test]
+fn a_key_that_yaml_has_twice_is_a_problem_and_the_last_counts() {
+    let body = read("v1 ResourceQuota", "spec: {hard: {pods: 1, pods: 2}}").unwrap();
+    assert_eq!(body.value["spec"]["hard"]["pods"], "2");
+    assert_eq!(body.problems, ["yaml: unmarshal errors:\n  line 1: key \"pods\" already set in map"]);
+}
+
+#[test]
 fn declared_defaults_fill_what_is_absent() {
     let service = facts().kind("", "v1", "Service").unwrap();
     let mut value = json!({"spec": {"ports": [{"port": 1}, {"port": 2, "protocol": "UDP"}]}});
     apply_defaults(&facts().catalogue, service, &mut value);
     assert_eq!(value["spec"]["ports"][0]["protocol"], "TCP");
     assert_eq!(value["spec"]["ports"][1]["protocol"], "UDP");
+
+    let quota = facts().kind("", "v1", "ResourceQuota").unwrap();
+    let mut value = json!({"spec": {"hard": {"cpu": "100u", "memory": "1Gi"}}});
+    apply_defaults(&facts().catalogue, quota, &mut value);
+    assert_eq!(value["spec"]["hard"], json!({"cpu": "1m", "memory": "1Gi"}));
 }
 
 #[test]
@@ -202,7 +294,7 @@ fn hostile_protobuf_is_refused() {
         b"\x12\x03\x08\x01\x0a",
         b"\x1a\x01z",
     ] {
-        assert!(matches!(read(bytes), Err(DecodeError::Protobuf(_))), "{bytes:?}");
+        assert!(matches!(read(bytes), Err(DecodeError::Protobuf(_) | DecodeError::Envelope(_))), "{bytes:?}");
     }
     let unknown = read(b"\x0a\x06\x12\x04Nope").unwrap_err().to_string();
     assert_eq!(unknown, r#"no kind "Nope" is registered for version """#);

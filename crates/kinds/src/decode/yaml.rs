@@ -1,6 +1,7 @@
 //! YAML bodies. They are rare (kubectl sends JSON even under a YAML content type), so a general reader does, held to
 //! the same bounds as JSON; anchors and aliases work as long as they do not multiply.
 
+use serde_json::Value;
 use serde_saphyr::options::{DuplicateKeyPolicy, Options};
 use serde_saphyr::{Error, budget::Budget};
 
@@ -19,11 +20,19 @@ pub fn yaml(bytes: &[u8], schema: Option<(&Catalogue, TypeId)>) -> Result<Parsed
     {
         return Ok(parsed);
     }
-    let value = serde_saphyr::from_str_with_options(text, options()).map_err(|error| refusal(&error))?;
-    Ok(Parsed { value, duplicates: Vec::new() })
+    let mut problems = Vec::new();
+    let read = |duplicates| serde_saphyr::from_str_with_options::<Value>(text, options(duplicates));
+    let mut value = read(DuplicateKeyPolicy::Error);
+    // Two values for one key are a problem to report, not a reason to refuse: the last one counts.
+    if let Err(Error::DuplicateMappingKey { key, location }) = value.as_ref().map_err(Error::without_snippet) {
+        let key = crate::field_error::quote(key.as_deref().unwrap_or_default());
+        problems.push(format!("yaml: unmarshal errors:\n  line {}: key {key} already set in map", location.line()));
+        value = read(DuplicateKeyPolicy::LastWins);
+    }
+    Ok(Parsed { value: value.map_err(|error| refusal(&error))?, problems })
 }
 
-fn options() -> Options {
+fn options(duplicates: DuplicateKeyPolicy) -> Options {
     let mut budget = Budget::default();
     budget.max_depth = DEPTH_MAX;
     budget.max_nodes = VALUES_MAX;
@@ -34,8 +43,7 @@ fn options() -> Options {
     let mut options = Options::default();
     options.alias_limits.max_total_replayed_events = VALUES_MAX;
     options.budget = Some(budget);
-    // Two values for one key is a mistake in every YAML dialect Kubernetes reads.
-    options.duplicate_keys = DuplicateKeyPolicy::Error;
+    options.duplicate_keys = duplicates;
     // `defaultMode: 0644` is octal to everyone who writes manifests.
     options.legacy_octal_numbers = true;
     options.with_snippet = false;
@@ -45,5 +53,5 @@ fn options() -> Options {
 fn refusal(error: &Error) -> DecodeError {
     // Long input must not come back as a long message.
     let words: String = error.to_string().chars().take(300).collect();
-    DecodeError::Syntax(format!("error converting YAML to JSON: yaml: {words}"))
+    DecodeError::Syntax(format!("yaml: {words}"))
 }

@@ -102,7 +102,7 @@ impl<'a> Schemas<'a> {
             if let Some(words) = describe_field(name, &field.name) {
                 schema["description"] = words.into();
             }
-            properties.insert(field.name.to_string(), schema);
+            properties.insert(field.name.to_string(), alone(schema));
         }
         let mut schema = json!({"type": "object"});
         if let Some(words) = describe(name) {
@@ -198,9 +198,10 @@ impl<'a> Schemas<'a> {
             Shape::Object(_) => schema["default"] = json!({}),
             Shape::String => schema["default"] = "".into(),
             Shape::Integer(_) => schema["default"] = 0.into(),
+            Shape::Boolean => schema["default"] = false.into(),
             _ => {}
         }
-        schema
+        alone(schema)
     }
 
     fn reference(&mut self, ty: TypeId) -> Value {
@@ -219,6 +220,14 @@ impl<'a> Schemas<'a> {
             self.done.insert(name.to_owned(), schema);
         }
         reference(name)
+    }
+}
+
+/// A reference without siblings needs no wrapping.
+fn alone(schema: Value) -> Value {
+    match schema.as_object().filter(|map| map.len() == 1).and_then(|map| map.get("allOf")?.get(0)) {
+        Some(reference) => reference.clone(),
+        None => schema,
     }
 }
 

@@ -209,8 +209,12 @@ func (w *walker) facts(typ reflect.Type, name, options string, definition spec.S
 		}
 		words = append(words, "list=map:"+strings.Join(names, ","))
 	}
-	if extension(property, "x-kubernetes-map-type") == "atomic" {
-		words = append(words, "map=atomic")
+	// A struct is granular unless its type says otherwise; a field that says so again speaks against its type.
+	if merge := extension(property, "x-kubernetes-map-type"); merge == "atomic" || merge == "granular" && len(property.AllOf)+len(property.Ref.String()) > 0 {
+		words = append(words, "map="+merge)
+	}
+	if kind := typ.Kind(); (kind == reflect.Map || kind == reflect.Slice) && typ.PkgPath() != "" {
+		words = append(words, "go="+typ.String())
 	}
 	if strategy := extension(property, "x-kubernetes-patch-strategy"); strategy != "" {
 		words = append(words, "patch="+strategy)
