@@ -35,6 +35,10 @@ pub enum StoreError {
     #[error("a row of table {} is {length} bytes long, more than the store accepts", table.0)]
     Oversize { table: Table, length: usize },
 
+    /// One group of changes beyond what a store writes at once.
+    #[error("a batch of {bytes} bytes is more than the {bytes_max} that are written at once")]
+    BatchTooLarge { bytes: usize, bytes_max: usize },
+
     /// The store failed before, or was not loaded, and must not be used.
     #[error("the store cannot be used: {why}")]
     Unusable { why: String },

@@ -14,17 +14,22 @@
 
 mod batch;
 pub mod disk;
+pub mod embedded;
 mod error;
 mod memory;
 
 pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
+pub use embedded::{EmbeddedStore, Space};
 pub use error::StoreError;
 pub use memory::{MemoryStore, SharedMemory};
+
+/// Is given table, key and value of every row.
+pub type Visit<'a> = dyn FnMut(Table, &[u8], &[u8]) + 'a;
 
 /// One durable home of the state, held by its only writer.
 pub trait Store: Send {
     /// Hands over every live row once, in no promised order. Called once, before the first commit.
-    fn load(&mut self, visit: &mut dyn FnMut(Table, &[u8], &[u8])) -> Result<(), StoreError>;
+    fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError>;
 
     /// Makes the whole batch durable, or nothing of it. When this returns `Ok` the rows survive a crash.
     ///
@@ -34,4 +39,9 @@ pub trait Store: Send {
 
     /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.
     fn close(self: Box<Self>) -> Result<(), StoreError>;
+
+    /// Whether there is room for growth; stays up to date. A store that never runs out says so forever.
+    fn space(&self) -> Space {
+        Space::default()
+    }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Batch, Store, StoreError, Table};
+use crate::{Batch, Store, StoreError, Table, Visit};
 
 #[derive(Debug, Default)]
 struct State {
@@ -69,7 +69,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn load(&mut self, visit: &mut dyn FnMut(Table, &[u8], &[u8])) -> Result<(), StoreError> {
+    fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError> {
         self.place.with(|state| {
             for ((table, key), value) in &state.rows {
                 visit(*table, key, value);

@@ -1,0 +1,246 @@
+//! The default store: one folder, one process. A commit is one write and one sync at the end of an append-only log.
+//!
+//! ```text
+//!   commit ──▶ log segment ──full──▶ sealed segments ──enough of them──▶ snapshot, and the segments go
+//!   load   ◀── snapshot + what the log says after it
+//! ```
+//!
+//! Measured against keeping the rows in a B-tree or an LSM engine: see docs/dependencies.md. Start reading at [`EmbeddedStore`];
+//! [`format`] describes the files, [`recover`] what a start does with them.
+
+mod delta;
+mod format;
+mod log;
+mod recover;
+mod scan;
+mod snapshot;
+mod upkeep;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+pub use format::FORMAT_VERSION;
+use format::{FRAME_ROWS_BYTES_MAX, segment_name, unfinished_name};
+use log::{Segment, Spare, segment_bytes_for};
+use recover::recover;
+use upkeep::{Sealed, Upkeep};
+
+use crate::disk::{Disk, FolderDisk};
+use crate::{Batch, Store, StoreError, Visit};
+
+/// How the files are cut. The defaults are for production; tests and the simulator make everything small.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The length of a log segment. It is written in full before it is used, twice over (the one in use and the spare), so this
+    /// is also the space that is kept in reserve for a full disk.
+    pub segment_bytes: u64,
+    /// The least amount of full segments that is worth a new snapshot.
+    pub checkpoint_bytes: u64,
+    /// Whether a thread of the store's own does the upkeep, or each commit what is due.
+    pub background: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { segment_bytes: 16 * 1024 * 1024, checkpoint_bytes: 64 * 1024 * 1024, background: true }
+    }
+}
+
+/// Whether the disk has room for growth. Once it is low, an engine refuses what adds rows and still accepts what removes or
+/// shrinks them; the segments that were written ahead are the room for that.
+#[derive(Clone, Debug, Default)]
+pub struct Space(Arc<AtomicBool>);
+
+impl Space {
+    pub fn is_low(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set_low(&self, low: bool) {
+        self.0.store(low, Ordering::Relaxed);
+    }
+}
+
+/// What a store has done since it was opened.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Committed batches, each of which cost one sync.
+    pub commits: AtomicU64,
+    /// Bytes of rows committed.
+    pub bytes: AtomicU64,
+    /// Segments begun; each costs a few syncs of its own.
+    pub segments: AtomicU64,
+    pub checkpoints: AtomicU64,
+}
+
+impl Counters {
+    fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+/// Rows in a folder of this machine.
+pub struct EmbeddedStore {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    space: Space,
+    counters: Arc<Counters>,
+    state: State,
+}
+
+enum State {
+    Opened,
+    Ready(Ready),
+    Failed,
+}
+
+struct Ready {
+    current: Segment,
+    upkeep: Arc<Upkeep>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EmbeddedStore {
+    /// Opens a folder, creating it when it is missing, and takes it for this process.
+    pub fn open_folder(path: impl AsRef<Path>) -> Result<EmbeddedStore, StoreError> {
+        let path = path.as_ref();
+        let disk = FolderDisk::open(path).map_err(|error| StoreError::io(path.display().to_string(), error))?;
+        EmbeddedStore::open(Arc::new(disk), Options::default())
+    }
+
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<EmbeddedStore, StoreError> {
+        match disk.lock() {
+            Ok(true) => {}
+            Ok(false) => return Err(StoreError::Locked { place: disk.place() }),
+            Err(error) => return Err(StoreError::io(disk.place(), error)),
+        }
+        let (space, counters) = Default::default();
+        Ok(EmbeddedStore { disk, options, space, counters, state: State::Opened })
+    }
+
+    /// Shared with the store: stays up to date.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    fn ready(&self, recovered: recover::Recovered) -> Result<Ready, StoreError> {
+        let upkeep = Arc::new(Upkeep::new(
+            self.disk.clone(),
+            self.options,
+            self.space.clone(),
+            self.counters.clone(),
+            recovered.sealed,
+            recovered.snapshot,
+        ));
+        let thread = match self.options.background {
+            true => {
+                let upkeep = upkeep.clone();
+                let spawned = thread::Builder::new().name("store-upkeep".to_owned()).spawn(move || upkeep.run());
+                Some(spawned.map_err(|error| StoreError::io("starting the store's thread", error))?)
+            }
+            false => None,
+        };
+        Ok(Ready { current: recovered.current, upkeep, thread })
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let State::Ready(ready) = &mut self.state else {
+            return Err(StoreError::Unusable { why: "it was not loaded, or failed before".to_owned() });
+        };
+        if let Some((table, length)) = batch.oversize() {
+            return Err(StoreError::Oversize { table, length });
+        }
+        if batch.bytes() > FRAME_ROWS_BYTES_MAX {
+            return Err(StoreError::BatchTooLarge { bytes: batch.bytes(), bytes_max: FRAME_ROWS_BYTES_MAX });
+        }
+        if let Some(failure) = ready.upkeep.take_failure() {
+            return Err(failure);
+        }
+        if !ready.current.has_room_for(batch.bytes()) {
+            ready.roll(&*self.disk, self.options.segment_bytes, batch.bytes())?;
+            Counters::add(&self.counters.segments, 1);
+        }
+        ready.current.append(batch.encoded())?;
+        Counters::add(&self.counters.commits, 1);
+        Counters::add(&self.counters.bytes, batch.bytes() as u64);
+        if !self.options.background {
+            ready.upkeep.run_due();
+        }
+        Ok(())
+    }
+}
+
+impl Ready {
+    /// Goes on in the spare, or in a segment made on the spot when there is no spare or it is too short.
+    fn roll(&mut self, disk: &dyn Disk, segment_bytes: u64, rows_bytes: usize) -> Result<(), StoreError> {
+        let number = self.current.number + 1;
+        let needed = segment_bytes_for(rows_bytes);
+        let spare = if needed <= segment_bytes { self.upkeep.take_spare() } else { None };
+        let spare = match spare {
+            Some(spare) => spare,
+            None => Spare::make(disk, unfinished_name(&segment_name(number)), needed.max(segment_bytes))?,
+        };
+        let next = Segment::begin(disk, spare, number, self.current.next)?;
+        let full = std::mem::replace(&mut self.current, next);
+        self.upkeep.seal(Sealed { number: full.number, last: full.next - 1, bytes: full.offset });
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), StoreError> {
+        self.upkeep.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            return Err(StoreError::Unusable { why: "its upkeep thread panicked".to_owned() });
+        }
+        self.upkeep.take_failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        if !matches!(self.state, State::Opened) {
+            return Err(StoreError::Unusable { why: "it is loaded once".to_owned() });
+        }
+        self.state = State::Failed;
+        let recovered = recover(&self.disk, self.options.segment_bytes, visit)?;
+        self.state = State::Ready(self.ready(recovered)?);
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let written = self.write(batch);
+        if let (Err(_), State::Ready(ready)) = (&written, &mut self.state) {
+            // The error of the commit is the one to report.
+            let _second = ready.stop();
+            self.state = State::Failed;
+        }
+        written
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), StoreError> {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Ready(mut ready) => ready.stop(),
+            State::Opened | State::Failed => Ok(()),
+        }
+    }
+
+    fn space(&self) -> Space {
+        self.space.clone()
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        if let State::Ready(ready) = &mut self.state {
+            // Nobody is left to be told; the next start finds whatever the files say.
+            let _untold = ready.stop();
+        }
+    }
+}
+
+fn unknown_version(name: &str, found: u32) -> StoreError {
+    StoreError::Version { file: name.to_owned(), found, known: FORMAT_VERSION }
+}

@@ -1,0 +1,113 @@
+//! The embedded store on a disk that fails: what was acknowledged survives, and nothing is acknowledged after a failure.
+
+use std::io::ErrorKind;
+
+use store::{EmbeddedStore, Store, StoreError, Table};
+
+use crate::embedded::open;
+use crate::test_disk::{Op, TestDisk};
+use crate::{Numbers, Rows, apply, load, one_row, random_batch};
+
+/// Runs until the disk fails; the rows acknowledged, and the rows there would be had the failing commit worked.
+fn run_until_failure(disk: &TestDisk, seed: u64) -> Option<(Rows, Rows)> {
+    let mut numbers = Numbers(seed);
+    let mut acknowledged = Rows::new();
+    let mut store = match EmbeddedStore::open(std::sync::Arc::new(disk.clone()), crate::embedded::SMALL) {
+        Ok(store) => store,
+        Err(_) => return Some((acknowledged.clone(), acknowledged)),
+    };
+    if load(&mut store).is_err() {
+        return Some((acknowledged.clone(), acknowledged));
+    }
+    for _ in 0..150 {
+        let batch = random_batch(&mut numbers);
+        let mut wanted = acknowledged.clone();
+        apply(&mut wanted, &batch);
+        if store.commit(&batch).is_err() {
+            let again = store.commit(&one_row(b"a", b"b"));
+            assert!(matches!(again, Err(StoreError::Unusable { .. })), "a failed store went on: {again:?}");
+            return Some((acknowledged, wanted));
+        }
+        acknowledged = wanted;
+    }
+    None
+}
+
+#[test]
+fn any_failing_call_loses_nothing_acknowledged() {
+    let mut failures = 0;
+    for op in [Op::Create, Op::Open, Op::List, Op::Read, Op::Write, Op::Sync, Op::SyncDir, Op::Rename, Op::Remove] {
+        for n in 1..500 {
+            let disk = TestDisk::default();
+            disk.fail(op, n, ErrorKind::Other);
+            let Some((acknowledged, wanted)) = run_until_failure(&disk, n) else { break };
+            failures += 1;
+            for image in [disk.image(), disk.synced_image()] {
+                let rows = load(&mut open(&TestDisk::new(&image)));
+                let rows = rows.unwrap_or_else(|error| panic!("{op:?} {n}: {error}"));
+                assert!(rows == acknowledged || rows == wanted, "{op:?} {n}");
+            }
+        }
+    }
+    assert!(failures > 300, "{failures}");
+}
+
+#[test]
+fn a_failed_sync_is_an_error_and_the_end() {
+    let disk = TestDisk::default();
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    store.commit(&one_row(b"a", b"1")).unwrap();
+    disk.fail(Op::Sync, 1, ErrorKind::Other);
+    assert!(matches!(store.commit(&one_row(b"a", b"2")), Err(StoreError::Io { .. })));
+    // The disk is well again, but what the failed sync left behind is unknown.
+    disk.fail(Op::Sync, 1000, ErrorKind::Other);
+    assert!(matches!(store.commit(&one_row(b"a", b"3")), Err(StoreError::Unusable { .. })));
+}
+
+#[test]
+fn a_full_disk_is_announced_before_it_hurts_and_recovers() {
+    let disk = TestDisk::default();
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    let space = store.space();
+    store.commit(&one_row(b"first", b"1")).unwrap();
+    assert!(!space.is_low());
+    disk.set_capacity(Some(disk.used()));
+    // The spare is there; the next one cannot be made.
+    let mut index = 0_u32;
+    while !space.is_low() {
+        store.commit(&one_row(&index.to_be_bytes(), &[1; 100])).unwrap();
+        index += 1;
+    }
+    // What was written ahead is room for removals.
+    for removed in 0..20_u32 {
+        let mut batch = store::Batch::new();
+        batch.delete(Table::OBJECTS, &removed.to_be_bytes());
+        store.commit(&batch).unwrap();
+    }
+    disk.set_capacity(None);
+    store.commit(&one_row(b"room", b"again")).unwrap();
+    assert!(!space.is_low());
+    let rows = load(&mut open(&TestDisk::new(&disk.synced_image()))).unwrap();
+    assert_eq!(rows.len(), 2 + index as usize - 20);
+}
+
+#[test]
+fn a_disk_that_stays_full_ends_in_a_typed_error_and_loses_nothing() {
+    let disk = TestDisk::default();
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    disk.set_capacity(Some(disk.used() + 3000));
+    let mut committed = 0_u32;
+    let error = loop {
+        match store.commit(&one_row(&committed.to_be_bytes(), &[1; 100])) {
+            Ok(()) => committed += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    assert!(committed > 20);
+    disk.set_capacity(None);
+    assert_eq!(load(&mut open(&TestDisk::new(&disk.image()))).unwrap().len(), committed as usize);
+}
