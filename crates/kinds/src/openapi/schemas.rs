@@ -180,7 +180,8 @@ impl<'a> Schemas<'a> {
             Shape::MicroTime => {
                 self.plain(&format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"}))
             }
-            Shape::Any => json!({}),
+            // Not an empty schema: kubectl takes that for none.
+            Shape::Any => json!({"x-kubernetes-preserve-unknown-fields": true}),
         };
         if let Some(default) = default {
             schema["default"] = default.clone();
@@ -205,10 +206,19 @@ impl<'a> Schemas<'a> {
     }
 
     fn reference(&mut self, ty: TypeId) -> Value {
-        if self.seen.insert(ty) {
-            self.waiting.push(ty);
+        let name = self.name(ty);
+        let published = self.catalogue.named(&name).unwrap_or(ty);
+        if self.seen.insert(published) {
+            self.waiting.push(published);
         }
-        reference(&self.name(ty))
+        let mut schema = reference(&name);
+        // A field may be granular where the type it refers to is atomic.
+        if let (Shape::Object(here), Shape::Object(there)) = (self.catalogue.shape(ty), self.catalogue.shape(published))
+            && here.atomic != there.atomic
+        {
+            schema["x-kubernetes-map-type"] = if here.atomic { "atomic" } else { "granular" }.into();
+        }
+        schema
     }
 
     /// A type that is a schema by itself and not an object of the catalogue.

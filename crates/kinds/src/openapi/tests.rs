@@ -61,6 +61,9 @@ fn kubectl_finds_what_it_looks_for() {
     assert_eq!(spec["containers"]["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(spec["containers"]["x-kubernetes-list-type"], "map");
     assert_eq!(spec["volumes"]["x-kubernetes-patch-strategy"], "merge,retainKeys");
+    assert_eq!(schemas["io.k8s.api.core.v1.ObjectReference"]["x-kubernetes-map-type"], "atomic");
+    let volume = &schemas["io.k8s.api.core.v1.PersistentVolumeSpec"]["properties"];
+    assert_eq!(volume["claimRef"]["x-kubernetes-map-type"], "granular");
     let quota = &schemas["io.k8s.api.core.v1.ResourceQuota"];
     assert_eq!(
         quota["x-kubernetes-group-version-kind"],
