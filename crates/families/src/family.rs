@@ -86,6 +86,8 @@ pub struct DenialLine {
     pub held: Amount,
     pub used_format: Format,
     pub limit: Amount,
+    /// The limit as the policy writes it.
+    pub limit_text: Arc<str>,
 }
 
 /// One of the quota systems.

@@ -17,6 +17,8 @@ pub struct PolicyId(pub u32);
 pub struct Account {
     pub resource: Arc<str>,
     pub limit: Limit,
+    /// The limit as its policy writes it: a refusal repeats `1Gi`, not 1073741824.
+    pub limit_text: Arc<str>,
 }
 
 /// What a policy object compiles to.

@@ -136,14 +136,14 @@ impl Engine {
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let terms =
             terms.filter(|terms| matches!(terms, Terms::Adopt)).or(verdict.terms.clone()).unwrap_or(Terms::Charge);
-        let plan = self.ledger.decide(draft.uid, &charges, &terms).map_err(|denied| self.denied(denied))?;
+        let plan = self.ledger.decide(draft.uid, &charges, &terms).map_err(|denied| self.denied(denied, &charges))?;
         if unopened.is_empty() || dry_run {
             return Ok(Some(plan));
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
         self.policies.open_buckets(&mut self.ledger, unopened);
         let (charges, _) = self.policies.charges(&verdict);
-        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|denied| self.denied(denied))
+        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|denied| self.denied(denied, &charges))
     }
 
     /// A rule's own refusals. On an update they count only where the object's charge on that policy grows, as with
@@ -180,17 +180,22 @@ impl Engine {
     }
 
     /// The ledger's refusals, gathered by policy.
-    fn denied(&self, denied: Denied) -> Refused {
+    fn denied(&self, denied: Denied, charges: &[ledger::Charge]) -> Refused {
         let mut denials: Vec<Denial> = Vec::new();
         for line in denied.lines {
+            let charge = charges.iter().find(|charge| charge.account == line.account);
+            let limit = line.limit.amount().unwrap_or_default();
+            let compiled = self.rulebook.id(&line.key.policy).and_then(|id| self.rulebook.compiled(id));
+            let account = compiled.and_then(|one| one.accounts.iter().find(|one| one.resource == line.key.resource));
             let entry = DenialLine {
                 account: line.key.resource.clone(),
                 requested: line.requested,
-                requested_format: line.format,
+                requested_format: charge.map_or(line.format, |charge| charge.format),
                 used: line.used,
                 held: line.held,
                 used_format: line.format,
-                limit: line.limit.amount().unwrap_or_default(),
+                limit,
+                limit_text: account.map_or_else(|| limit.to_string().into(), |account| account.limit_text.clone()),
             };
             match denials.iter_mut().find(|denial| denial.policy == line.key.policy) {
                 Some(denial) => denial.lines.push(entry),

@@ -46,7 +46,11 @@ impl Family for Caps {
             Some(tier) => Reach::Selected(Arc::new(move |namespace| namespace.labels.get("tier") == Some(&tier))),
         };
         Ok(Compiled {
-            accounts: vec![Account { resource: "configmaps".into(), limit: Limit::Enforced(limit) }],
+            accounts: vec![Account {
+                resource: "configmaps".into(),
+                limit: Limit::Enforced(limit),
+                limit_text: limit.to_string().into(),
+            }],
             rules: vec![Rule { resources: vec![GroupResource::core("configmaps")], reach, measure: Arc::new(One) }],
             fingerprint: selected.unwrap_or_default().into_bytes(),
         })

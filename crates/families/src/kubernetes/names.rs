@@ -1,0 +1,363 @@
+//! The names a quota may list, and what each is counted from.
+
+use rules::GroupResource;
+
+use super::resources::Common;
+
+const STORAGE_CLASS_STORAGE: &str = ".storageclass.storage.k8s.io/requests.storage";
+const STORAGE_CLASS_CLAIMS: &str = ".storageclass.storage.k8s.io/persistentvolumeclaims";
+const DEVICE_CLASS_DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// A device class asked for as if it were an extended resource.
+const IMPLICIT_DEVICES: &str = "deviceclass.resource.kubernetes.io/";
+
+/// Resources that quotas never look at: questions that are not stored, and events, which would fill any quota by
+/// themselves.
+const IGNORED: [(&str, &str); 10] = [
+    ("", "bindings"),
+    ("", "componentstatuses"),
+    ("", "events"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+    ("events.k8s.io", "events"),
+];
+
+/// One thing a quota name is counted from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Counted {
+    Pod(PodPart),
+    Service(ServicePart),
+    Volume(VolumePart),
+    Device(DevicePart),
+    /// One for each stored object.
+    Object(GroupResource),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PodPart {
+    /// One for each stored pod.
+    Object,
+    /// One for each pod that has not ended.
+    Live,
+    Request(Common),
+    Limit(Common),
+    /// Requests of huge pages and extended resources.
+    RequestOf(Box<str>),
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ServicePart {
+    Object,
+    NodePorts,
+    LoadBalancers,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VolumePart {
+    Object,
+    Storage,
+    ObjectOfClass(Box<str>),
+    StorageOfClass(Box<str>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DevicePart {
+    Object,
+    Class(Box<str>),
+    /// The same devices, under the name by which pods ask for them.
+    ImplicitClass(Box<str>),
+}
+
+/// What a name is counted from; nothing when no evaluator knows the name.
+pub fn counted_from(name: &str) -> Vec<Counted> {
+    if let Some(known) = fixed(name) {
+        return vec![known];
+    }
+    if name.starts_with("hugepages-") {
+        return vec![Counted::Pod(PodPart::RequestOf(name.into()))];
+    }
+    if let Some(counted) = name.strip_prefix("count/") {
+        return object(counted).into_iter().collect();
+    }
+    if let Some(asked) = name.strip_prefix("requests.") {
+        if asked.starts_with("hugepages-") || is_extended(asked) {
+            return vec![Counted::Pod(PodPart::RequestOf(asked.into()))];
+        }
+        if let Some(class) = asked.strip_prefix(IMPLICIT_DEVICES) {
+            return vec![
+                Counted::Pod(PodPart::RequestOf(asked.into())),
+                Counted::Device(DevicePart::ImplicitClass(class.into())),
+            ];
+        }
+    }
+    let class = |suffix: &str| name.strip_suffix(suffix).map(Box::<str>::from);
+    if let Some(class) = class(STORAGE_CLASS_STORAGE) {
+        return vec![Counted::Volume(VolumePart::StorageOfClass(class))];
+    }
+    if let Some(class) = class(STORAGE_CLASS_CLAIMS) {
+        return vec![Counted::Volume(VolumePart::ObjectOfClass(class))];
+    }
+    if let Some(class) = class(DEVICE_CLASS_DEVICES) {
+        return vec![Counted::Device(DevicePart::Class(class))];
+    }
+    Vec::new()
+}
+
+fn fixed(name: &str) -> Option<Counted> {
+    let core = |resource| Counted::Object(GroupResource::core(resource));
+    Some(match name {
+        "pods" => Counted::Pod(PodPart::Live),
+        "cpu" | "requests.cpu" => Counted::Pod(PodPart::Request(Common::Cpu)),
+        "memory" | "requests.memory" => Counted::Pod(PodPart::Request(Common::Memory)),
+        "ephemeral-storage" | "requests.ephemeral-storage" => Counted::Pod(PodPart::Request(Common::EphemeralStorage)),
+        "limits.cpu" => Counted::Pod(PodPart::Limit(Common::Cpu)),
+        "limits.memory" => Counted::Pod(PodPart::Limit(Common::Memory)),
+        "limits.ephemeral-storage" => Counted::Pod(PodPart::Limit(Common::EphemeralStorage)),
+        "services" => Counted::Service(ServicePart::Object),
+        "services.nodeports" => Counted::Service(ServicePart::NodePorts),
+        "services.loadbalancers" => Counted::Service(ServicePart::LoadBalancers),
+        "persistentvolumeclaims" => Counted::Volume(VolumePart::Object),
+        "requests.storage" => Counted::Volume(VolumePart::Storage),
+        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => core(name),
+        _ => return None,
+    })
+}
+
+/// `RESOURCE` or `RESOURCE.GROUP`, without the version.
+fn object(counted: &str) -> Option<Counted> {
+    let (resource, group) = counted.split_once('.').unwrap_or((counted, ""));
+    if IGNORED.contains(&(group, resource)) || is_cluster_scoped(group, resource) {
+        return None;
+    }
+    Some(match (group, resource) {
+        ("", "pods") => Counted::Pod(PodPart::Object),
+        ("", "services") => Counted::Service(ServicePart::Object),
+        ("", "persistentvolumeclaims") => Counted::Volume(VolumePart::Object),
+        ("resource.k8s.io", "resourceclaims") => Counted::Device(DevicePart::Object),
+        _ => Counted::Object(GroupResource::new(group, resource)),
+    })
+}
+
+/// Objects outside of namespaces are never charged to a quota, which lives in one.
+fn is_cluster_scoped(group: &str, resource: &str) -> bool {
+    let found = kinds::builtin().iter().find(|known| known.group == group && known.plural == resource);
+    found.is_some_and(|known| !known.namespaced)
+}
+
+/// Whether the name belongs to Kubernetes itself; names without a prefix do.
+pub fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether this is the name of a resource somebody else brings, as containers request it.
+pub fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.") && qualified_name_errors(&format!("requests.{name}")).is_empty()
+}
+
+pub fn is_huge_pages_quota(name: &str) -> bool {
+    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// The names without a prefix that a quota may list.
+pub fn is_standard_quota(name: &str) -> bool {
+    fixed(name).is_some() || is_huge_pages_quota(name)
+}
+
+/// `storage` is a resource but nothing a quota can be set on.
+pub fn is_standard(name: &str) -> bool {
+    name == "storage" || is_standard_quota(name)
+}
+
+pub fn is_integer(name: &str) -> bool {
+    matches!(
+        name,
+        "pods"
+            | "resourcequotas"
+            | "services"
+            | "replicationcontrollers"
+            | "secrets"
+            | "configmaps"
+            | "persistentvolumeclaims"
+            | "services.nodeports"
+            | "services.loadbalancers"
+    ) || is_extended(name)
+}
+
+/// The longest name part of a qualified name, and the longest DNS subdomain before it; Kubernetes' own bounds.
+const NAME_BYTES_MAX: usize = 63;
+const SUBDOMAIN_BYTES_MAX: usize = 253;
+
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// What is wrong with a qualified name, in Kubernetes' words: an optional DNS subdomain, a slash, a name.
+pub fn qualified_name_errors(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let name = match value.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_string());
+            } else {
+                if prefix.len() > SUBDOMAIN_BYTES_MAX {
+                    errors.push(format!("prefix part must be no more than {SUBDOMAIN_BYTES_MAX} bytes"));
+                }
+                if !is_subdomain(prefix) {
+                    errors.push(format!("prefix part {SUBDOMAIN}"));
+                }
+            }
+            name
+        }
+        _ => {
+            let hint = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("a qualified name {QUALIFIED} {hint}")];
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_string());
+    } else if name.len() > NAME_BYTES_MAX {
+        errors.push(format!("name part must be no more than {NAME_BYTES_MAX} bytes"));
+    }
+    if !is_name(name) {
+        errors.push(format!("name part {QUALIFIED}"));
+    }
+    errors
+}
+
+fn is_name(name: &str) -> bool {
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn is_subdomain(name: &str) -> bool {
+    name.split('.').all(|label| {
+        let bytes = label.as_bytes();
+        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        bytes.first().is_some_and(plain)
+            && bytes.last().is_some_and(plain)
+            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_counted_from_what_kubernetes_counts_it_from() {
+        let table = "
+            pods                                       Pod(Live)
+            count/pods                                 Pod(Object)
+            cpu                                        Pod(Request(Cpu))
+            requests.cpu                               Pod(Request(Cpu))
+            memory                                     Pod(Request(Memory))
+            requests.memory                            Pod(Request(Memory))
+            ephemeral-storage                          Pod(Request(EphemeralStorage))
+            requests.ephemeral-storage                 Pod(Request(EphemeralStorage))
+            limits.cpu                                 Pod(Limit(Cpu))
+            limits.memory                              Pod(Limit(Memory))
+            limits.ephemeral-storage                   Pod(Limit(EphemeralStorage))
+            hugepages-2Mi                              Pod(RequestOf(\"hugepages-2Mi\"))
+            requests.hugepages-2Mi                     Pod(RequestOf(\"hugepages-2Mi\"))
+            limits.hugepages-2Mi                       -
+            requests.example.com/gpu                   Pod(RequestOf(\"example.com/gpu\"))
+            example.com/gpu                            -
+            limits.example.com/gpu                     -
+            requests.kubernetes.io/batch-cpu           -
+            requests.deviceclass.resource.kubernetes.io/gold \
+                Pod(RequestOf(\"deviceclass.resource.kubernetes.io/gold\")) Device(ImplicitClass(\"gold\"))
+            gold.deviceclass.resource.k8s.io/devices   Device(Class(\"gold\"))
+            count/resourceclaims.resource.k8s.io       Device(Object)
+            services                                   Service(Object)
+            count/services                             Service(Object)
+            services.nodeports                         Service(NodePorts)
+            services.loadbalancers                     Service(LoadBalancers)
+            persistentvolumeclaims                     Volume(Object)
+            count/persistentvolumeclaims               Volume(Object)
+            requests.storage                           Volume(Storage)
+            gold.storageclass.storage.k8s.io/requests.storage        Volume(StorageOfClass(\"gold\"))
+            gold.storageclass.storage.k8s.io/persistentvolumeclaims  Volume(ObjectOfClass(\"gold\"))
+            configmaps                                 configmaps
+            secrets                                    secrets
+            replicationcontrollers                     replicationcontrollers
+            resourcequotas                             resourcequotas
+            count/configmaps                           configmaps
+            count/replicasets.apps                     replicasets.apps
+            count/widgets.shop.example.com             widgets.shop.example.com
+            count/events                               -
+            count/events.events.k8s.io                 -
+            count/bindings                             -
+            count/nodes                                -
+            storage                                    -
+            limits.storage                             -
+        ";
+        for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (name, wanted) = line.split_once(' ').unwrap();
+            let found: Vec<String> = counted_from(name)
+                .into_iter()
+                .map(|counted| match counted {
+                    Counted::Object(resource) => resource.to_string(),
+                    other => format!("{other:?}"),
+                })
+                .collect();
+            let found = if found.is_empty() { "-".to_string() } else { found.join(" ") };
+            assert_eq!(found, wanted.split_whitespace().collect::<Vec<_>>().join(" "), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_nineteen_standard_names_and_huge_pages_need_no_prefix() {
+        let nineteen = "cpu memory ephemeral-storage requests.cpu requests.memory requests.storage \
+            requests.ephemeral-storage limits.cpu limits.memory limits.ephemeral-storage pods resourcequotas services \
+            replicationcontrollers secrets persistentvolumeclaims configmaps services.nodeports services.loadbalancers";
+        assert_eq!(nineteen.split_whitespace().count(), 19);
+        for name in nineteen.split_whitespace().chain(["hugepages-2Mi", "requests.hugepages-1Gi"]) {
+            assert!(is_standard_quota(name), "{name}");
+        }
+        for name in ["storage", "limits.hugepages-2Mi", "foo", "count"] {
+            assert!(!is_standard_quota(name), "{name}");
+        }
+        assert!(is_standard("storage") && !is_standard("foo"));
+    }
+
+    #[test]
+    fn whole_numbers_are_asked_of_counts_and_extended_resources() {
+        for name in ["pods", "services.nodeports", "count/foo.bar", "example.com/gpu"] {
+            assert!(is_integer(name), "{name}");
+        }
+        for name in ["cpu", "requests.example.com/gpu", "requests.storage", "a.kubernetes.io/b"] {
+            assert!(!is_integer(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn qualified_names() {
+        for good in ["a", "A.b_c-d", "example.com/x", "a.b/c"] {
+            assert!(qualified_name_errors(good).is_empty(), "{good}");
+        }
+        let long = "a".repeat(64);
+        for (bad, starts) in [
+            ("", "name part must be non-empty"),
+            ("/a", "prefix part must be non-empty"),
+            ("a/", "name part must be non-empty"),
+            ("-a", "name part must consist of alphanumeric"),
+            ("A_/b", "prefix part a lowercase RFC 1123 subdomain"),
+            ("a..b/c", "prefix part a lowercase RFC 1123 subdomain"),
+            ("a/b/c", "a qualified name must consist of"),
+            (&*long, "name part must be no more than 63 bytes"),
+        ] {
+            let errors = qualified_name_errors(bad);
+            assert!(errors.first().is_some_and(|error| error.starts_with(starts)), "{bad}: {errors:?}");
+        }
+    }
+}
