@@ -11,6 +11,7 @@ pub mod field_error;
 pub mod openapi;
 pub mod patch;
 pub mod schema;
+pub mod structural;
 
 pub use builtin::builtin;
 pub use facts::facts;
