@@ -101,7 +101,7 @@ where
         (false, work) => gate.in_flight.seat(&identity, work).await?,
     };
     request.extensions_mut().insert(identity);
-    request.extensions_mut().insert(Arc::new(info));
+    request.extensions_mut().insert(info);
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
     drop(seat);
     let response = match answer {

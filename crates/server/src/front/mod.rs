@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TCP → TLS (client certificate?) → HTTP → RequestInfo → who (401) → as whom (403) → may they (403)
-//!     → seat in flight (429) → the API, with Arc<Identity> and Arc<RequestInfo> in the request's extensions
+//!     → seat in flight (429) → the API, with Arc<Identity> and RequestInfo in the request's extensions
 //! ```
 //!
 //! [`Guard`] is everything after HTTP, around any service; [`run`] is the rest, from configuration to a clean end.

@@ -138,7 +138,7 @@ impl<T> EchoService for T where
 /// Says what it was asked and by whom; a watch never ends by itself.
 async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
     let identity = request.extensions().get::<Arc<Identity>>().cloned().expect("an identity");
-    let info = request.extensions().get::<Arc<RequestInfo>>().cloned().expect("request info");
+    let info = request.extensions().get::<RequestInfo>().cloned().expect("request info");
     if info.is_watch() {
         let first = futures::stream::once(async { Ok::<_, Infallible>("{}\n") });
         let events = futures::StreamExt::chain(first, futures::stream::pending());
