@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod builtin;
 pub mod decode;
+pub mod events;
 pub mod facts;
 pub mod field_error;
 pub mod openapi;
