@@ -154,10 +154,18 @@ fn scan_log<'a>(log: &'a [Loaded], covered: u64, delta: &mut Delta<'a>) -> Resul
 }
 
 /// Opens the last segment for writing, wiping out a torn tail so that behind the last frame there are zeros again.
+///
+/// What was just read may be in the kernel's memory only: after a failed sync it takes the pages for written, and a process
+/// that starts again reads them back. So everything that is believed is written and synced once more, and the names, too,
+/// before anything is built on it.
 fn resume(disk: &dyn Disk, last: &Loaded, scan: &Scan) -> Result<Segment, StoreError> {
     let name = segment_name(last.number);
     let failed = |error| StoreError::io(&name, error);
     let file = disk.open(&name).map_err(failed)?;
+    let believed = usize::try_from(scan.end).ok().and_then(|end| last.bytes.get(..end)).unwrap_or(&last.bytes);
+    file.write_at(0, believed).map_err(failed)?;
+    file.sync_data().map_err(failed)?;
+    disk.sync_dir().map_err(|error| StoreError::io(disk.place(), error))?;
     if scan.verdict == End::Torn {
         let written = last.bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1);
         write_zeros(&*file, scan.end, written).map_err(failed)?;
