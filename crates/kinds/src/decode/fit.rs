@@ -129,12 +129,7 @@ impl Fit<'_> {
                 }
             }
             (Shape::IntOrString, other) => return Err(mismatch(word(other), "int32", place)),
-            (Shape::Quantity, _) => {
-                if let Some(normal) = quantity(value)? {
-                    *value = Value::String(normal);
-                }
-            }
-            (Shape::Time, Value::String(text)) if time::is_normal(text.as_bytes()) => {}
+            (Shape::Quantity, _) => *value = Value::String(quantity(value)?),
             (Shape::Time, Value::String(text)) => *value = moment(text, Precision::Seconds)?,
             (Shape::MicroTime, Value::String(text)) => *value = moment(text, Precision::Micros)?,
             (Shape::Time | Shape::MicroTime | Shape::Duration, other) if !other.is_string() => {
@@ -286,15 +281,13 @@ fn is_empty(value: &Value) -> bool {
 /// The most significant digits a decimal number can have and still be told from its neighbours as a float.
 const FLOAT_DIGITS_MAX: usize = 15;
 
-/// Reads a quantity and writes it as Kubernetes does; none when that is how it is written. A number is taken by its digits; one that went through a float (YAML
+/// Reads a quantity and writes it as Kubernetes does. A number is taken by its digits; one that went through a float (YAML
 /// has no other) is taken only as far as a float holds decimal digits.
-fn quantity(value: &Value) -> Result<Option<String>, DecodeError> {
-    let digits_held: String;
+fn quantity(value: &Value) -> Result<String, DecodeError> {
     let text = match value {
-        Value::String(text) => text.trim(),
+        Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => {
-            digits_held = number.to_string();
-            let text = &*digits_held;
+            let text = number.to_string();
             let digits = text.split(['e', 'E']).next().unwrap_or_default();
             if number.is_f64() && digits.bytes().filter(u8::is_ascii_digit).count() > FLOAT_DIGITS_MAX + 1 {
                 return Err(DecodeError::Type(format!(
@@ -304,13 +297,10 @@ fn quantity(value: &Value) -> Result<Option<String>, DecodeError> {
             text
         }
         // Whatever else it is, its text is no quantity; the error says what one looks like.
-        _ => "",
+        _ => String::new(),
     };
-    match quantity::Quantity::parse(text) {
-        Ok(quantity) => {
-            let normal = quantity.to_string();
-            Ok((*value != *normal).then_some(normal))
-        }
+    match quantity::Quantity::parse(&text) {
+        Ok(quantity) => Ok(quantity.to_string()),
         Err(error) => Err(DecodeError::Type(error.to_string())),
     }
 }

@@ -46,8 +46,8 @@ impl World {
             16..=19 => Op::Release { subject: self.subject(choose) },
             20 | 21 => Op::Settle { subject: self.subject(choose) },
             22 | 23 => Op::Expire { now },
-            24 | 25 => Op::Open { key: self.key(choose), limit: limit(choose) },
-            26..=28 => Op::SetLimit { key: self.key(choose), limit: limit(choose) },
+            24..=26 => Op::Open { key: self.key(choose), limit: limit(choose) },
+            27 | 28 => Op::SetLimit { key: self.key(choose), limit: limit(choose) },
             29 => Op::Close { key: self.key(choose) },
             _ => Op::WhatIf { subject: self.subject(choose), asked: self.asked(choose) },
         }

@@ -1,0 +1,117 @@
+//! Deliberately broken behaviour. The checker must catch each: a checker that cannot fail proves nothing.
+
+use crate::naive::ops::{No, Op, Said, Terms};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// Answers go out when a group is decided, not when it is durable.
+    AnswersBeforeDurable,
+    /// The disk says that it synced and did not.
+    SyncDoesNothing,
+    /// One of a group's ledger rows is not written.
+    ForgetsARow,
+    /// A group is committed in two halves.
+    SplitsAGroup,
+    /// The shared store accepts writes of a replaced leader.
+    OldLeaderWrites,
+    /// A leader answers reads without proving that it still leads.
+    OldLeaderReads,
+    /// A repeated request is carried out again.
+    RunsDuplicates,
+    /// When charges are replaced, the last line is forgotten.
+    ForgetsALine,
+    /// A claim that misses the limit by one nano is granted.
+    LimitOffByOne,
+    /// A claim that fits is denied now and then.
+    DeniesWhatFits,
+    /// Who was woken is told twice.
+    WakesTwice,
+    /// Who was woken is not told.
+    ForgetsTheWoken,
+    /// Holds run out before their time.
+    ExpiresEarly,
+    /// A denial leaves a charge behind.
+    ChargesWhatItDenied,
+    /// Watchers are not told of one step.
+    PublishesTooLittle,
+}
+
+pub const ALL: [Mutation; 15] = [
+    Mutation::AnswersBeforeDurable,
+    Mutation::SyncDoesNothing,
+    Mutation::ForgetsARow,
+    Mutation::SplitsAGroup,
+    Mutation::OldLeaderWrites,
+    Mutation::OldLeaderReads,
+    Mutation::RunsDuplicates,
+    Mutation::ForgetsALine,
+    Mutation::LimitOffByOne,
+    Mutation::DeniesWhatFits,
+    Mutation::WakesTwice,
+    Mutation::ForgetsTheWoken,
+    Mutation::ExpiresEarly,
+    Mutation::ChargesWhatItDenied,
+    Mutation::PublishesTooLittle,
+];
+
+impl Mutation {
+    /// What the broken engine does instead of the step it was asked for.
+    pub fn misread(self, op: &Op, turn: u64) -> Op {
+        match (self, op.clone()) {
+            (Mutation::ForgetsALine, Op::Charge { subject, mut asked, terms }) if asked.len() > 1 => {
+                asked.pop();
+                Op::Charge { subject, asked, terms }
+            }
+            (Mutation::ExpiresEarly, Op::Expire { now }) if turn.is_multiple_of(2) => {
+                Op::Expire { now: now.saturating_add(2) }
+            }
+            (_, op) => op,
+        }
+    }
+
+    /// What it does after the step, if anything.
+    pub fn afterthought(self, op: &Op, said: &Said, turn: u64) -> Option<Op> {
+        let Op::Charge { subject, asked, .. } = op else { return None };
+        let Said::Denied(lines) = said else { return None };
+        let over_limit = lines.iter().all(|line| line.reason == "over limit");
+        let adopt = |asked| Some(Op::Charge { subject: *subject, asked, terms: Terms::Adopt });
+        match self {
+            Mutation::ChargesWhatItDenied if over_limit && turn.is_multiple_of(4) => adopt(asked.clone()),
+            Mutation::LimitOffByOne if over_limit && asked.iter().any(|(_, amount, _)| *amount == 1) => {
+                adopt(asked.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// What it says instead.
+    pub fn missay(self, said: Said) -> Said {
+        match (self, said) {
+            (Mutation::WakesTwice, Said::Done { sequence, changed, outcome, mut woken }) => {
+                woken.extend(woken.first().copied());
+                Said::Done { sequence, changed, outcome, woken }
+            }
+            (Mutation::ForgetsTheWoken, Said::Done { sequence, changed, outcome, .. }) => {
+                Said::Done { sequence, changed, outcome, woken: vec![] }
+            }
+            (_, said) => said,
+        }
+    }
+
+    /// Whether it answers no without asking the ledger.
+    pub fn denies(self, op: &Op, turn: u64) -> Option<Said> {
+        match (self, op) {
+            (Mutation::DeniesWhatFits, Op::Charge { asked, terms: Terms::Charge, .. }) if turn.is_multiple_of(16) => {
+                let (key, amount, _) = asked.first()?;
+                let (key, requested) = (key.clone(), *amount);
+                Some(Said::Denied(vec![No { key, reason: "over limit", requested, used: 0, held: 0 }]))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a denial that was not kept is also not told.
+    pub fn hides_denial(self) -> bool {
+        self == Mutation::LimitOffByOne
+    }
+}

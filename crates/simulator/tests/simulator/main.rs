@@ -1,0 +1,5 @@
+//! Bounded runs of the simulator: fixed seeds, fresh seeds, and broken engines that must be caught.
+
+mod checker;
+mod disk;
+mod seeds;
