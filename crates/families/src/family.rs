@@ -90,6 +90,29 @@ pub struct DenialLine {
     pub limit_text: Arc<str>,
 }
 
+/// A namespaced resource that is not stored: its objects are made from others when somebody asks, or a document posted
+/// to it becomes a write elsewhere.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct VirtualResource {
+    pub group: &'static str,
+    pub version: &'static str,
+    /// The plural, as in the address.
+    pub resource: &'static str,
+    pub singular: &'static str,
+    pub kind: &'static str,
+    /// `get` and `list` ([`Family::virtual_objects`]), or `create` ([`Family::virtual_write`]).
+    pub verbs: &'static [&'static str],
+}
+
+/// A write of an object's status, on condition that the object still has this resource version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualWrite {
+    pub resource: GroupResource,
+    pub name: String,
+    pub resource_version: String,
+    pub status: Value,
+}
+
 /// One of the quota systems.
 pub trait Family: Send + Sync {
     fn name(&self) -> &'static str;
@@ -131,6 +154,33 @@ pub trait Family: Send + Sync {
 
     /// The family's words for a denial, without the wrapper that names the refused object.
     fn words(&self, denial: &Denial) -> String;
+
+    /// The resources that are answered without being stored.
+    fn virtual_resources(&self) -> Vec<VirtualResource> {
+        Vec::new()
+    }
+
+    /// The objects of a virtual resource in a namespace, by name.
+    fn virtual_objects(
+        &self,
+        _resource: &GroupResource,
+        _namespace: &str,
+        _world: &dyn World,
+        _balances: &dyn Balances,
+    ) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// What posting a document to a virtual resource writes; `None` when nothing can be posted to it. `Err` says what
+    /// is wrong with the document.
+    fn virtual_write(
+        &self,
+        _resource: &GroupResource,
+        _namespace: &str,
+        _document: &Value,
+    ) -> Option<Result<VirtualWrite, String>> {
+        None
+    }
 }
 
 /// All families, asked by resource.

@@ -7,7 +7,8 @@ pub mod family;
 pub mod kubernetes;
 
 pub use family::{
-    Admission, BalanceLine, Balances, Denial, DenialLine, Families, Family, Operation, PolicyObject, Projected, World,
+    Admission, BalanceLine, Balances, Denial, DenialLine, Families, Family, Operation, PolicyObject, Projected,
+    VirtualResource, VirtualWrite, World,
 };
 
 use std::sync::Arc;

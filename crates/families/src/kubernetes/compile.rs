@@ -18,7 +18,6 @@ pub struct Frame {
     pub fingerprint: Vec<u8>,
     pub by_namespace: bool,
     pub observe_only: bool,
-    pub tells_coverage: bool,
 }
 
 /// The accounts of a quota by what they are counted from.
@@ -54,7 +53,6 @@ pub fn compile(spec: &QuotaSpec, frame: Frame) -> Compiled {
         names: accounts.iter().map(|account| account.resource.clone()).collect(),
         by_namespace: frame.by_namespace,
         observe_only: frame.observe_only,
-        tells_coverage: frame.tells_coverage,
     });
     let rules = parts.rules(&quota, asks, &frame.reach);
     Compiled { accounts, rules, fingerprint: frame.fingerprint }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rules::{Measure, MeasureError, Subject, Verdict};
 use serde_json::Value;
 
-use super::coverage::Coverage;
 use super::names::{DevicePart, PodPart, ServicePart, VolumePart};
 use super::resources::{Measured, UsageError, text};
 use super::scopes::Scopes;
@@ -28,8 +27,6 @@ pub struct Quota {
     pub by_namespace: bool,
     /// Counts, but refuses nothing.
     pub observe_only: bool,
-    /// Some resources may only be used under a quota: rules then say what they cover.
-    pub tells_coverage: bool,
 }
 
 impl Quota {
@@ -57,13 +54,6 @@ impl Quota {
             out.refuse(format!("quota usage is negative for resource(s): {}", negative.join(",")));
         }
     }
-
-    fn covers(&self, subject: &Subject<'_>, accounts: impl Iterator<Item = usize>) {
-        if self.tells_coverage {
-            let coverage = subject.memo(|_| Coverage::default());
-            coverage.add(accounts.map(|account| self.names[account].clone()), self.scopes.requirements());
-        }
-    }
 }
 
 pub struct PodRule {
@@ -87,7 +77,6 @@ impl Measure for PodRule {
         if self.asks.iter().any(|(_, need)| usage.unstated.meets(*need)) && !quota.observe_only {
             out.refuse(format!("failed quota: {}: {}", quota.name, self.missing(subject.object)));
         }
-        quota.covers(subject, self.parts.iter().map(|(_, account)| *account));
         quota.charge(subject, self.parts.iter().map(|(part, account)| (*account, used_by_pod(usage, part))), out);
         Ok(())
     }
@@ -149,7 +138,6 @@ impl Measure for ServiceRule {
             };
             (*account, Some(Measured::count(used)))
         });
-        self.quota.covers(subject, self.parts.iter().map(|(_, account)| *account));
         self.quota.charge(subject, lines, out);
         Ok(())
     }
@@ -177,7 +165,6 @@ impl Measure for VolumeRule {
             };
             (*account, used)
         });
-        self.quota.covers(subject, self.parts.iter().map(|(_, account)| *account));
         self.quota.charge(subject, lines, out);
         Ok(())
     }
@@ -206,7 +193,6 @@ impl Measure for DeviceRule {
             };
             lines.push((*account, used));
         }
-        self.quota.covers(subject, self.parts.iter().map(|(_, account)| *account));
         self.quota.charge(subject, lines.into_iter(), out);
         Ok(())
     }
@@ -220,7 +206,6 @@ pub struct ObjectRule {
 
 impl Measure for ObjectRule {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
-        self.quota.covers(subject, self.accounts.iter().copied());
         let lines = self.accounts.iter().map(|account| (*account, Some(Measured::ONE)));
         self.quota.charge(subject, lines, out);
         Ok(())

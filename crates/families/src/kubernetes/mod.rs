@@ -4,8 +4,12 @@
 //! of a pod, a claim or a service goes to which account. [`measures`] are those rules, [`usage`] says how much an
 //! object uses, [`scopes`] which objects a quota looks at, [`words`] how it refuses.
 
+mod cluster_quota;
 mod compile;
-mod coverage;
+mod definitions;
+pub mod hierarchy;
+mod limit_range;
+pub mod limited;
 mod measures;
 pub mod names;
 pub mod resources;
@@ -13,6 +17,7 @@ mod scopes;
 mod spec;
 mod status;
 pub mod usage;
+mod usage_document;
 mod validate;
 mod words;
 
@@ -23,9 +28,12 @@ use kinds::field_error::{FieldError, Path};
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
-use crate::family::{Admission, Balances, Denial, Family, Operation, PolicyObject, Projected, World};
+use crate::family::{
+    Admission, Balances, Denial, Family, Operation, PolicyObject, Projected, VirtualResource, VirtualWrite, World,
+};
 use compile::Frame;
-use resources::{at, quantity_of};
+use limited::LimitedResource;
+use resources::{at, quantity_of, text};
 use spec::QuotaSpec;
 
 /// What an operator may set about this family.
@@ -33,33 +41,99 @@ use spec::QuotaSpec;
 pub struct Settings {
     /// With `--disable-admission ResourceQuota`: usage is still counted and shown, nothing is refused.
     pub observe_only: bool,
+    /// With `--disable-admission LimitRanger`: LimitRanges are stored and do nothing.
+    pub ignore_limit_ranges: bool,
+    /// Resources that may only be used where a quota covers them ([`limited::read_configuration`]).
+    pub limited: Vec<LimitedResource>,
 }
 
 /// The family.
 pub struct Kubernetes {
     settings: Settings,
     quotas: GroupResource,
+    limit_ranges: GroupResource,
+    cluster_quotas: GroupResource,
+    hierarchical_quotas: GroupResource,
+}
+
+/// The kinds this family has something to say about.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Quota,
+    LimitRange,
+    ClusterQuota,
+    HierarchicalQuota,
+    HierarchyConfiguration,
+}
+
+impl Kind {
+    fn of(resource: &GroupResource) -> Option<Kind> {
+        match (&*resource.group, &*resource.resource) {
+            ("", "resourcequotas") => Some(Kind::Quota),
+            ("", "limitranges") => Some(Kind::LimitRange),
+            (cluster_quota::GROUP, cluster_quota::RESOURCE) => Some(Kind::ClusterQuota),
+            (hierarchy::GROUP, hierarchy::QUOTAS) => Some(Kind::HierarchicalQuota),
+            (hierarchy::GROUP, hierarchy::CONFIGURATIONS) => Some(Kind::HierarchyConfiguration),
+            _ => None,
+        }
+    }
+
+    /// Where such an object has its quota spec: fields from the top.
+    fn spec(self) -> &'static [&'static str] {
+        match self {
+            Kind::ClusterQuota => &["spec", "quota"],
+            _ => &["spec"],
+        }
+    }
 }
 
 impl Kubernetes {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, quotas: GroupResource::core("resourcequotas") }
+        Self {
+            settings,
+            quotas: GroupResource::core("resourcequotas"),
+            limit_ranges: GroupResource::core("limitranges"),
+            cluster_quotas: GroupResource::new(cluster_quota::GROUP, cluster_quota::RESOURCE),
+            hierarchical_quotas: GroupResource::new(hierarchy::GROUP, hierarchy::QUOTAS),
+        }
     }
 
-    fn compile_quota(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+    /// Resources that need a quota are refused where none covers them.
+    fn check_limited(&self, request: &Admission<'_>, world: &dyn World) -> Result<(), String> {
+        let skips = request.operation == Operation::Status
+            || request.namespace.is_empty()
+            || !matches!(request.subresource, "" | "resize");
+        if self.settings.limited.is_empty() || self.settings.observe_only || skips {
+            return Ok(());
+        }
+        let quotas = world.list(&self.quotas, request.namespace);
+        let why = limited::uncovered(
+            &self.settings.limited,
+            request.resource,
+            request.namespace,
+            request.object,
+            request.old,
+            quotas.iter().map(|quota| &**quota),
+        );
+        match why.map_err(|error| error.to_string())? {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_quota(&self, request: &Admission<'_>) -> Vec<FieldError> {
         let nothing = Value::Null;
-        let written = policy.object.get("spec").unwrap_or(&nothing);
-        let spec = QuotaSpec::read(written, &Path::new("spec"))?;
-        let frame = Frame {
-            policy: policy_name(policy.resource, policy.namespace, policy.name),
-            name: policy.name.into(),
-            reach: Reach::Namespace(policy.namespace.into()),
-            fingerprint: spec::fingerprint(written, &spec),
-            by_namespace: false,
-            observe_only: self.settings.observe_only,
-            tells_coverage: false,
-        };
-        Ok(compile::compile(&spec, frame))
+        if request.operation == Operation::Status {
+            let status = request.object.get("status").unwrap_or(&nothing);
+            return validate::quota_status(status, &Path::new("status"));
+        }
+        let spec = request.object.get("spec").unwrap_or(&nothing);
+        let path = Path::new("spec");
+        let mut errors = validate::quota_spec(spec, &path);
+        if let Some(old) = request.old {
+            errors.extend(validate::quota_scopes_unchanged(spec, old.get("spec").unwrap_or(&nothing), &path));
+        }
+        errors
     }
 }
 
@@ -68,43 +142,70 @@ impl Family for Kubernetes {
         "kubernetes"
     }
 
+    fn definitions(&self) -> Vec<Value> {
+        definitions::definitions()
+    }
+
     fn policies(&self) -> Vec<GroupResource> {
-        vec![self.quotas.clone()]
+        vec![self.quotas.clone(), self.cluster_quotas.clone(), self.hierarchical_quotas.clone()]
     }
 
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
-        self.compile_quota(policy)
-    }
-
-    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
-        if *request.resource == self.quotas {
-            for path in [["spec", "hard"], ["status", "hard"], ["status", "used"]] {
-                round_up(request.object, &path);
-            }
-        }
-        Ok(())
-    }
-
-    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
-        if *request.resource != self.quotas {
-            return Vec::new();
-        }
+        let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
         let nothing = Value::Null;
-        let part = |object: &'_ Value, name: &str| object.get(name).cloned().unwrap_or(Value::Null);
-        match request.operation {
-            Operation::Status => {
-                let status = request.object.get("status").unwrap_or(&nothing);
-                validate::quota_status(status, &Path::new("status"))
-            }
-            Operation::Create | Operation::Update => {
-                let spec = request.object.get("spec").unwrap_or(&nothing);
-                let path = Path::new("spec");
-                let mut errors = validate::quota_spec(spec, &path);
-                if let Some(old) = request.old {
-                    errors.extend(validate::quota_scopes_unchanged(spec, &part(old, "spec"), &path));
+        let written = at(policy.object, kind.spec()).unwrap_or(&nothing);
+        let spec = match kind {
+            Kind::ClusterQuota => QuotaSpec::read(written, &Path::new("spec").child("quota"))?,
+            _ => QuotaSpec::read(written, &Path::new("spec"))?,
+        };
+        let reach = match kind {
+            Kind::ClusterQuota => cluster_quota::reach(policy.object)?,
+            Kind::HierarchicalQuota => hierarchy::reach(policy.namespace),
+            _ => Reach::Namespace(policy.namespace.into()),
+        };
+        let mut fingerprint = spec::fingerprint(written, &spec);
+        if let Some(selector) = at(policy.object, &["spec", "selector"]) {
+            fingerprint.extend_from_slice(selector.to_string().as_bytes());
+        }
+        let frame = Frame {
+            policy: policy_name(policy.resource, policy.namespace, policy.name),
+            name: policy.name.into(),
+            reach,
+            fingerprint,
+            by_namespace: kind == Kind::ClusterQuota,
+            observe_only: self.settings.observe_only,
+        };
+        Ok(compile::compile(&spec, frame))
+    }
+
+    fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {
+        match Kind::of(request.resource) {
+            Some(Kind::Quota) => {
+                for path in [["spec", "hard"], ["status", "hard"], ["status", "used"]] {
+                    round_up(request.object, &path);
                 }
-                errors
             }
+            Some(Kind::LimitRange) => {
+                round_up_limit_range(request.object);
+                limit_range::defaults(request.object);
+            }
+            _ if !self.settings.ignore_limit_ranges => limit_range::admit(request, &self.limit_ranges, world)?,
+            _ => {}
+        }
+        self.check_limited(request, world)
+    }
+
+    fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {
+        let is_status = request.operation == Operation::Status;
+        match Kind::of(request.resource) {
+            Some(Kind::Quota) => self.validate_quota(request),
+            Some(Kind::LimitRange) => limit_range::validate(request.object),
+            Some(Kind::ClusterQuota) if !is_status => cluster_quota::validate(request.object),
+            Some(Kind::HierarchicalQuota) if !is_status => hierarchy::validate_quota(request.object),
+            Some(Kind::HierarchyConfiguration) if !is_status => {
+                hierarchy::validate_configuration(request.object, request.namespace, request.name, world)
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -116,17 +217,71 @@ impl Family for Kubernetes {
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
-        if *resource != self.quotas {
-            return Projected::Unchanged;
-        }
-        let namespace = resources::text(object, &["metadata", "namespace"]);
-        let policy = policy_name(resource, namespace, resources::text(object, &["metadata", "name"]));
-        let status = status::quota_status(at(object, &["spec", "hard"]), &balances.of(&policy), "");
+        let Some(kind) = Kind::of(resource) else { return Projected::Unchanged };
+        let policy =
+            policy_name(resource, text(object, &["metadata", "namespace"]), text(object, &["metadata", "name"]));
+        let lines = balances.of(&policy);
+        let hard = at(object, kind.spec()).and_then(|spec| spec.get("hard"));
+        let status = match kind {
+            Kind::Quota => status::quota_status(hard, &lines, ""),
+            Kind::ClusterQuota => status::cluster_status(hard, &lines),
+            Kind::HierarchicalQuota => status::hierarchical_status(hard, &lines),
+            Kind::LimitRange | Kind::HierarchyConfiguration => return Projected::Unchanged,
+        };
         status::put(object, status)
     }
 
     fn words(&self, denial: &Denial) -> String {
         words::words(denial)
+    }
+
+    fn virtual_resources(&self) -> Vec<VirtualResource> {
+        vec![
+            VirtualResource {
+                group: cluster_quota::GROUP,
+                version: "v1",
+                resource: cluster_quota::APPLIED,
+                singular: "appliedclusterresourcequota",
+                kind: "AppliedClusterResourceQuota",
+                verbs: &["get", "list"],
+            },
+            VirtualResource {
+                group: "",
+                version: "v1",
+                resource: usage_document::RESOURCE,
+                singular: "resourcequotausage",
+                kind: "ResourceQuotaUsage",
+                verbs: &["create"],
+            },
+        ]
+    }
+
+    fn virtual_objects(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        world: &dyn World,
+        balances: &dyn Balances,
+    ) -> Vec<Value> {
+        if !resource.is(cluster_quota::GROUP, cluster_quota::APPLIED) {
+            return Vec::new();
+        }
+        let Some(within) = world.get(&GroupResource::core("namespaces"), "", namespace) else { return Vec::new() };
+        let quotas = world.list(&self.cluster_quotas, "").into_iter().map(|quota| {
+            let mut quota = Value::clone(&quota);
+            self.project(&self.cluster_quotas, &mut quota, balances);
+            quota
+        });
+        cluster_quota::applied(quotas, &within)
+    }
+
+    fn virtual_write(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        document: &Value,
+    ) -> Option<Result<VirtualWrite, String>> {
+        resource.is("", usage_document::RESOURCE).then(|| usage_document::read(namespace, document))
     }
 }
 
@@ -139,6 +294,15 @@ fn round_up(object: &mut Value, path: &[&str]) {
             if rounded.amount() != quantity.amount() {
                 *value = Value::String(rounded.to_string());
             }
+        }
+    }
+}
+
+fn round_up_limit_range(range: &mut Value) {
+    let limits = range.get_mut("spec").and_then(|spec| spec.get_mut("limits")).and_then(Value::as_array_mut);
+    for item in limits.into_iter().flatten() {
+        for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            round_up(item, &[field]);
         }
     }
 }

@@ -114,10 +114,6 @@ impl Scopes {
         Ok(Scopes { requirements })
     }
 
-    pub fn new(requirements: Vec<Requirement>) -> Scopes {
-        Scopes { requirements }
-    }
-
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }

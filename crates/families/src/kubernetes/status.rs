@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use quantity::Quantity;
 use serde_json::{Map, Value, json};
 
+use super::resources::quantity_of;
 use crate::family::{BalanceLine, Projected};
 
 /// `{hard, used}`: the limits as they are written, and what is used of each that can be counted.
@@ -71,7 +72,7 @@ pub fn hierarchical_status(hard: Option<&Value>, lines: &[BalanceLine]) -> Map<S
             .filter(|(name, _)| name.starts_with("limits.") == of_limits)
             .filter_map(|(name, hard)| {
                 let used = used?.get(name)?.as_str()?;
-                Some(format!("{name}: {used}/{}", hard.as_str().unwrap_or("")))
+                Some(format!("{name}: {used}/{}", quantity_of(name, hard).ok()?))
             })
             .collect();
         cells.join(", ")

@@ -2,5 +2,7 @@
 
 mod desk;
 mod flow;
+mod limit_ranges;
+mod relatives;
 mod scoped;
 mod validation;

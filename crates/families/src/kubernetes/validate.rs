@@ -47,7 +47,7 @@ pub fn amounts(list: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldErro
         errors.extend(quota_name(name, &path));
         match quantity_of(name, value) {
             Ok(quantity) => errors.extend(amount(name, &quantity.round_up_milli(), &path)),
-            Err(error) => errors.push(FieldError::invalid(&path, value.clone(), error.to_string())),
+            Err(error) => errors.push(FieldError::invalid(path, value.clone(), error.to_string())),
         }
     }
 }
@@ -195,12 +195,11 @@ pub fn quota_warnings(hard: Option<&Value>) -> Vec<String> {
             request = read(name);
         }
         let limit_name = format!("limits.{name}");
-        if let (Some(request), Some(limit)) = (request, read(&limit_name)) {
-            if request > limit {
-                warnings.push(format!(
-                    "ResourceQuota {request_name} ({request}) should be less than {limit_name} ({limit})"
-                ));
-            }
+        if let (Some(request), Some(limit)) = (request, read(&limit_name))
+            && request > limit
+        {
+            warnings
+                .push(format!("ResourceQuota {request_name} ({request}) should be less than {limit_name} ({limit})"));
         }
     }
     warnings

@@ -1,0 +1,227 @@
+//! The custom kinds of this family, as CustomResourceDefinitions.
+
+use serde_json::{Value, json};
+
+use super::{cluster_quota, hierarchy};
+
+/// The pattern that Kubernetes puts on quantities in its own generated definitions.
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+pub fn definitions() -> Vec<Value> {
+    vec![cluster_resource_quota(), hierarchical_resource_quota(), hierarchy_configuration(), subnamespace_anchor()]
+}
+
+struct Names {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short: &'static [&'static str],
+    scope: &'static str,
+}
+
+fn definition(names: Names, schema: Value, columns: Value) -> Value {
+    let Names { group, version, kind, plural, short, scope } = names;
+    let mut named =
+        json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()});
+    if !short.is_empty() {
+        named["shortNames"] = json!(short);
+    }
+    let mut served = json!({
+        "name": version,
+        "served": true,
+        "storage": true,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    });
+    if columns.as_array().is_some_and(|columns| !columns.is_empty()) {
+        served["additionalPrinterColumns"] = columns;
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "names": named, "scope": scope, "versions": [served]},
+    })
+}
+
+fn object(description: &str, properties: Value) -> Value {
+    json!({"type": "object", "description": description, "properties": properties})
+}
+
+fn top(description: &str, spec: Value, status: Value) -> Value {
+    let mut schema = object(
+        description,
+        json!({
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+        }),
+    );
+    if !status.is_null() {
+        schema["properties"]["status"] = status;
+    }
+    schema
+}
+
+fn amounts(description: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": description,
+        "additionalProperties": {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY,
+            "x-kubernetes-int-or-string": true,
+        },
+    })
+}
+
+fn strings(description: &str) -> Value {
+    json!({"type": "object", "description": description, "nullable": true, "additionalProperties": {"type": "string"}})
+}
+
+fn usage(description: &str) -> Value {
+    let hard = amounts("The limits in force, by name.");
+    object(description, json!({"hard": hard, "used": amounts("What is used of each, by name.")}))
+}
+
+fn list(of: Value, list_type: &str) -> Value {
+    json!({"type": "array", "items": of, "x-kubernetes-list-type": list_type})
+}
+
+fn cluster_resource_quota() -> Value {
+    let text = json!({"type": "string"});
+    let expression = json!({
+        "type": "object",
+        "required": ["key", "operator"],
+        "properties": {"key": text, "operator": text, "values": list(text.clone(), "atomic")},
+    });
+    let labels = json!({
+        "type": "object",
+        "description": "Selects namespaces by label.",
+        "nullable": true,
+        "properties": {
+            "matchLabels": {"type": "object", "additionalProperties": text},
+            "matchExpressions": list(expression, "atomic"),
+        },
+        "x-kubernetes-map-type": "atomic",
+    });
+    let selector = object(
+        "The namespaces this quota is over; where labels and annotations are both given, both must match.",
+        json!({"labels": labels, "annotations": strings("Selects namespaces that have all of these annotations.")}),
+    );
+    let scope = json!({
+        "type": "object",
+        "required": ["operator", "scopeName"],
+        "properties": {"scopeName": text, "operator": text, "values": list(text.clone(), "atomic")},
+    });
+    let scope_selector = json!({
+        "type": "object",
+        "description": "Like scopes, with operators and values.",
+        "properties": {"matchExpressions": list(scope, "atomic")},
+        "x-kubernetes-map-type": "atomic",
+    });
+    let quota = object(
+        "What is limited, as in a ResourceQuota.",
+        json!({
+            "hard": amounts("The limits, by name."),
+            "scopes": list(text.clone(), "atomic"),
+            "scopeSelector": scope_selector,
+        }),
+    );
+    let mut spec = object("What is limited, and where.", json!({"selector": selector, "quota": quota}));
+    spec["required"] = json!(["quota", "selector"]);
+    let mut by_namespace = object(
+        "Usage in one namespace.",
+        json!({"namespace": text, "status": usage("The limits, and what this namespace uses of them.")}),
+    );
+    by_namespace["required"] = json!(["namespace", "status"]);
+    let mut namespaces = list(by_namespace, "map");
+    namespaces["nullable"] = json!(true);
+    namespaces["x-kubernetes-list-map-keys"] = json!(["namespace"]);
+    let status = object(
+        "What is used, in all and by namespace.",
+        json!({"total": usage("Usage over all selected namespaces."), "namespaces": namespaces}),
+    );
+    let names = Names {
+        group: cluster_quota::GROUP,
+        version: "v1",
+        kind: "ClusterResourceQuota",
+        plural: cluster_quota::RESOURCE,
+        short: &["clusterquota"],
+        scope: "Cluster",
+    };
+    definition(names, top("A quota over every namespace that a selector picks.", spec, status), json!([]))
+}
+
+fn hierarchical_resource_quota() -> Value {
+    let mut status = usage("What the namespace and everything below it use.");
+    status["properties"]["requestsSummary"] = json!({"type": "string"});
+    status["properties"]["limitsSummary"] = json!({"type": "string"});
+    let spec = object("What is limited.", json!({"hard": amounts("The limits, by name.")}));
+    let names = Names {
+        group: hierarchy::GROUP,
+        version: "v1alpha2",
+        kind: "HierarchicalResourceQuota",
+        plural: hierarchy::QUOTAS,
+        short: &["hrq"],
+        scope: "Namespaced",
+    };
+    let columns = json!([
+        {"name": "Request", "type": "string", "jsonPath": ".status.requestsSummary"},
+        {"name": "Limit", "type": "string", "jsonPath": ".status.limitsSummary"},
+    ]);
+    definition(names, top("A quota over a namespace and everything below it.", spec, status), columns)
+}
+
+fn hierarchy_configuration() -> Value {
+    let spec = object(
+        "Where the namespace stands in the tree.",
+        json!({
+            "parent": {"type": "string", "description": "The namespace above this one, if any."},
+            "allowCascadingDeletion": {
+                "type": "boolean",
+                "description": "Whether subnamespaces may be deleted together with this namespace.",
+            },
+        }),
+    );
+    let status = object(
+        "What the tree looks like from here.",
+        json!({
+            "children": list(json!({"type": "string"}), "atomic"),
+            "conditions": list(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), "atomic"),
+        }),
+    );
+    let names = Names {
+        group: hierarchy::GROUP,
+        version: "v1alpha2",
+        kind: "HierarchyConfiguration",
+        plural: hierarchy::CONFIGURATIONS,
+        short: &[],
+        scope: "Namespaced",
+    };
+    definition(names, top("The place of a namespace in the tree of namespaces.", spec, status), json!([]))
+}
+
+fn subnamespace_anchor() -> Value {
+    let pair = json!({
+        "type": "object",
+        "required": ["key", "value"],
+        "properties": {"key": {"type": "string"}, "value": {"type": "string"}},
+    });
+    let spec = object(
+        "What the subnamespace is given.",
+        json!({"labels": list(pair.clone(), "atomic"), "annotations": list(pair, "atomic")}),
+    );
+    let status = object("What became of it.", json!({"status": {"type": "string"}}));
+    let names = Names {
+        group: hierarchy::GROUP,
+        version: "v1alpha2",
+        kind: "SubnamespaceAnchor",
+        plural: hierarchy::ANCHORS,
+        short: &["subns"],
+        scope: "Namespaced",
+    };
+    definition(names, top("Asks for a namespace below this one, of the anchor's name.", spec, status), json!([]))
+}

@@ -1,0 +1,308 @@
+//! Quotas over several namespaces, and the resources that are not stored.
+
+use std::sync::Arc;
+
+use rules::GroupResource;
+use serde_json::{Value, json};
+
+use super::desk::{Desk, pod};
+use crate::family::{Admission, Family, Operation, World};
+use crate::kubernetes::{Kubernetes, Settings, limited};
+
+fn cluster_quotas() -> GroupResource {
+    GroupResource::new("quota.openshift.io", "clusterresourcequotas")
+}
+
+fn hierarchical_quotas() -> GroupResource {
+    GroupResource::new("hnc.x-k8s.io", "hierarchicalresourcequotas")
+}
+
+#[test]
+fn a_cluster_quota_is_shared_by_the_namespaces_it_selects() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[("org", "x")]);
+    desk.namespace("b", &[("org", "x")]);
+    desk.namespace("c", &[("org", "y")]);
+    let spec =
+        json!({"selector": {"labels": {"matchLabels": {"org": "x"}}}, "quota": {"hard": {"pods": "2", "cpu": "1"}}});
+    desk.policy(cluster_quotas(), "", "org-x", json!({"spec": spec})).unwrap();
+    let first = desk.create_in("a", "pods", pod(json!({"cpu": "600m"}))).unwrap();
+    desk.create_in("b", "pods", pod(json!({"cpu": "400m"}))).unwrap();
+    desk.create_in("c", "pods", pod(json!({"cpu": "9"}))).unwrap();
+    assert_eq!(
+        desk.create_in("b", "pods", pod(json!({"cpu": "1m"}))).unwrap_err(),
+        "exceeded quota: org-x, requested: cpu=1m,pods=1, used: cpu=1,pods=2, limited: cpu=1,pods=2"
+    );
+    let hard = json!({"pods": "2", "cpu": "1"});
+    assert_eq!(
+        desk.status(cluster_quotas(), "", "org-x"),
+        json!({
+            "total": {"hard": hard, "used": {"pods": "2", "cpu": "1"}},
+            "namespaces": [
+                {"namespace": "a", "status": {"hard": hard, "used": {"pods": "1", "cpu": "600m"}}},
+                {"namespace": "b", "status": {"hard": hard, "used": {"pods": "1", "cpu": "400m"}}},
+            ],
+        })
+    );
+    // A namespace that is no longer selected takes its usage with it; one that comes under the quota is counted.
+    desk.delete(first);
+    desk.namespace("b", &[]);
+    desk.namespace("c", &[("org", "x")]);
+    assert_eq!(
+        desk.status(cluster_quotas(), "", "org-x"),
+        json!({
+            "total": {"hard": hard, "used": {"pods": "1", "cpu": "9"}},
+            "namespaces": [{"namespace": "c", "status": {"hard": hard, "used": {"pods": "1", "cpu": "9"}}}],
+        })
+    );
+}
+
+#[test]
+fn a_cluster_quota_must_restrict_its_namespaces() {
+    let mut desk = Desk::new();
+    let mut write = |selector: Value| {
+        let object = json!({"spec": {"selector": selector, "quota": {"hard": {"pods": "1"}}}});
+        desk.policy(cluster_quotas(), "", "q", object).err().unwrap_or_default()
+    };
+    assert_eq!(write(json!({})), "spec.selector: Required value: must restrict the selected projects");
+    assert_eq!(write(json!({"labels": null, "annotations": null})), write(json!({})));
+    assert_eq!(
+        write(json!({"labels": {}})),
+        "spec.selector.labels: Invalid value: {}: must restrict the selected projects"
+    );
+    assert_eq!(write(json!({"annotations": {"owner": "me"}})), "");
+    let bad = json!({"labels": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
+    assert!(write(bad).starts_with("spec.selector.labels: Invalid value"));
+    let object = json!({"spec": {"selector": {"annotations": {"a": "b"}}, "quota": {"hard": {"foo": "1"}}}});
+    let error = desk.policy(cluster_quotas(), "", "q", object).unwrap_err();
+    assert!(error.contains("spec.quota.hard[foo]: Invalid value: \"foo\": must be a standard resource for quota"));
+}
+
+#[test]
+fn a_hierarchical_quota_is_over_everything_below() {
+    let mut desk = Desk::new();
+    desk.namespace("org", &[("org.tree.hnc.x-k8s.io/depth", "0")]);
+    desk.namespace("team", &[("org.tree.hnc.x-k8s.io/depth", "1"), ("team.tree.hnc.x-k8s.io/depth", "0")]);
+    desk.namespace("other", &[]);
+    let hard = |pods: &str| json!({"spec": {"hard": {"pods": pods, "limits.cpu": 4, "secrets": "5"}}});
+    desk.policy(hierarchical_quotas(), "org", "all", hard("2")).unwrap();
+    desk.policy(hierarchical_quotas(), "team", "own", hard("1")).unwrap();
+    let mut limited = pod(json!({}));
+    limited["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "1"});
+    desk.create_in("team", "pods", limited.clone()).unwrap();
+    assert_eq!(
+        desk.create_in("team", "pods", limited.clone()).unwrap_err(),
+        "exceeded hierarchical quota in namespace \"team\": \"own\", requested: pods=1, used: pods=1, limited: pods=1"
+    );
+    desk.create_in("org", "pods", limited.clone()).unwrap();
+    assert_eq!(
+        desk.create_in("org", "pods", limited.clone()).unwrap_err(),
+        "exceeded hierarchical quota in namespace \"org\": \"all\", requested: pods=1, used: pods=2, limited: pods=2"
+    );
+    desk.create_in("other", "pods", limited).unwrap();
+    assert_eq!(
+        desk.status(hierarchical_quotas(), "org", "all"),
+        json!({
+            "hard": {"pods": "2", "limits.cpu": 4, "secrets": "5"},
+            "used": {"pods": "2", "limits.cpu": "2", "secrets": "0"},
+            "requestsSummary": "pods: 2/2, secrets: 0/5",
+            "limitsSummary": "limits.cpu: 2/4",
+        })
+    );
+    // A namespace that moves takes its usage along, whether or not there is room: nobody is evicted.
+    desk.namespace("other", &[("org.tree.hnc.x-k8s.io/depth", "1")]);
+    assert_eq!(desk.status(hierarchical_quotas(), "org", "all")["used"]["pods"], "3");
+}
+
+/// Stored objects by resource, namespace and name.
+#[derive(Default)]
+struct Shelf(Vec<(GroupResource, String, Arc<Value>)>);
+
+impl Shelf {
+    fn with(mut self, resource: GroupResource, namespace: &str, object: Value) -> Self {
+        self.0.push((resource, namespace.into(), Arc::new(object)));
+        self
+    }
+}
+
+impl World for Shelf {
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        let found = self.0.iter().filter(|(of, at, _)| of == resource && at == namespace);
+        found.map(|(_, _, object)| object.clone()).collect()
+    }
+
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.list(resource, namespace).into_iter().find(|object| object["metadata"]["name"] == name)
+    }
+}
+
+#[test]
+fn a_namespace_sees_the_cluster_quotas_that_bind_it() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[("org", "x")]);
+    let bound = json!({"metadata": {"name": "q"}, "spec": {
+        "selector": {"labels": {"matchLabels": {"org": "x"}}}, "quota": {"hard": {"pods": "2"}},
+    }});
+    let foreign = json!({"metadata": {"name": "r"}, "spec": {"selector": {"annotations": {"org": "x"}}, "quota": {}}});
+    desk.policy(cluster_quotas(), "", "q", bound.clone()).unwrap();
+    desk.create_in("a", "pods", pod(json!({}))).unwrap();
+    let world = Shelf::default()
+        .with(GroupResource::core("namespaces"), "", json!({"metadata": {"name": "a", "labels": {"org": "x"}}}))
+        .with(cluster_quotas(), "", bound)
+        .with(cluster_quotas(), "", foreign);
+    let applied = GroupResource::new("quota.openshift.io", "appliedclusterresourcequotas");
+    let seen = desk.family.virtual_objects(&applied, "a", &world, &desk);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0]["kind"], "AppliedClusterResourceQuota");
+    assert_eq!(seen[0]["metadata"], json!({"name": "q", "namespace": "a"}));
+    assert_eq!(seen[0]["status"]["total"]["used"], json!({"pods": "1"}));
+    assert!(desk.family.virtual_objects(&applied, "nowhere", &world, &desk).is_empty());
+    let verbs: Vec<_> = desk.family.virtual_resources().iter().map(|one| (one.resource, one.verbs)).collect();
+    assert_eq!(
+        verbs,
+        [("appliedclusterresourcequotas", &["get", "list"][..]), ("resourcequotausages", &["create"][..])]
+    );
+}
+
+#[test]
+fn usage_is_posted_on_the_version_that_was_read() {
+    let family = Kubernetes::new(Settings::default());
+    let resource = GroupResource::core("resourcequotausages");
+    let post = |document: Value| family.virtual_write(&resource, "ns", &document).unwrap();
+    let status = json!({"hard": {"pods": "2"}, "used": {"pods": "1"}});
+    let write = post(json!({"metadata": {"name": "q", "resourceVersion": "7"}, "status": status})).unwrap();
+    assert!(write.resource.is("", "resourcequotas"));
+    assert_eq!((&*write.name, &*write.resource_version, &write.status), ("q", "7", &status));
+    for (document, wanted) in [
+        (json!({"metadata": {"name": "q"}}), "metadata.resourceVersion: Required value"),
+        (json!({"metadata": {"resourceVersion": "7"}}), "metadata.name: Required value"),
+        (
+            json!({"metadata": {"name": "q", "namespace": "other", "resourceVersion": "7"}}),
+            "the namespace of the provided",
+        ),
+    ] {
+        let error = post(document).unwrap_err();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+    assert!(family.virtual_write(&GroupResource::core("pods"), "ns", &json!({})).is_none());
+}
+
+#[test]
+fn a_tree_has_one_parent_each_and_no_circles() {
+    let configurations = GroupResource::new("hnc.x-k8s.io", "hierarchyconfigurations");
+    let namespace = |name: &str| json!({"metadata": {"name": name}});
+    let parent = |name: &str| json!({"metadata": {"name": "hierarchy"}, "spec": {"parent": name}});
+    let world = Shelf::default()
+        .with(GroupResource::core("namespaces"), "", namespace("org"))
+        .with(GroupResource::core("namespaces"), "", namespace("team"))
+        .with(GroupResource::core("namespaces"), "", namespace("app"))
+        .with(configurations.clone(), "team", parent("org"))
+        .with(configurations.clone(), "app", parent("team"));
+    let family = Kubernetes::new(Settings::default());
+    let write = |at: &str, name: &str, mut object: Value| {
+        let request = Admission {
+            operation: Operation::Create,
+            resource: &configurations,
+            subresource: "",
+            namespace: at,
+            name,
+            object: &mut object,
+            old: None,
+        };
+        kinds::field_error::join(&family.validate(&request, &world))
+    };
+    assert_eq!(write("app", "hierarchy", parent("org")), "[]");
+    assert_eq!(write("app", "hierarchy", json!({})), "[]");
+    for (at, name, object, wanted) in [
+        ("app", "tree", parent("org"), "metadata.name: Invalid value: \"tree\": must be \"hierarchy\""),
+        (
+            "org",
+            "hierarchy",
+            parent("org"),
+            "spec.parent: Invalid value: \"org\": a namespace cannot be its own parent",
+        ),
+        ("org", "hierarchy", parent("gone"), "spec.parent: Invalid value: \"gone\": requested parent does not exist"),
+        ("org", "hierarchy", parent("app"), "spec.parent: Invalid value: \"app\": cycle when setting parent"),
+    ] {
+        let error = write(at, name, object);
+        assert!(error.starts_with(wanted), "{error}");
+    }
+}
+
+#[test]
+fn limited_resources_need_a_quota() {
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [
+            {"resource": "pods", "matchContains": ["cpu", "pods"]},
+            {"resource": "services", "matchContains": ["loadbalancers"]},
+            {"resource": "pods", "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": ["pc1", "pc2"]}]},
+        ],
+    });
+    let limited = limited::read_configuration(&configuration).unwrap();
+    let family = Kubernetes::new(Settings { limited, ..Settings::default() });
+    let quotas = GroupResource::core("resourcequotas");
+    let write = |resource: &str, mut object: Value, old: Option<Value>, specs: &[Value]| {
+        let mut world = Shelf::default();
+        for spec in specs {
+            world = world.with(quotas.clone(), "ns", json!({"spec": spec}));
+        }
+        let resource = GroupResource::core(resource);
+        let mut request = Admission {
+            operation: if old.is_some() { Operation::Update } else { Operation::Create },
+            resource: &resource,
+            subresource: "",
+            namespace: "ns",
+            name: "x",
+            object: &mut object,
+            old: old.as_ref(),
+        };
+        family.admit(&mut request, &world).err().unwrap_or_default()
+    };
+    let plain = || pod(json!({"cpu": "1", "memory": "1"}));
+    let insufficient = "insufficient quota to consume: count/pods,cpu,pods,requests.cpu";
+    assert_eq!(write("pods", plain(), None, &[]), insufficient);
+    let most = json!({"hard": {"count/pods": "1", "cpu": "1", "requests.cpu": "1"}});
+    assert_eq!(write("pods", plain(), None, std::slice::from_ref(&most)), "insufficient quota to consume: pods");
+    let elsewhere = json!({"hard": {"pods": "1"}, "scopes": ["Terminating"]});
+    assert_eq!(write("pods", plain(), None, &[most.clone(), elsewhere]), "insufficient quota to consume: pods");
+    let rest = json!({"hard": {"pods": "1"}});
+    assert_eq!(write("pods", plain(), None, &[most.clone(), rest.clone()]), "");
+    assert_eq!(write("pods", plain(), Some(plain()), &[]), "", "nothing grows");
+
+    let mut classed = plain();
+    classed["spec"]["priorityClassName"] = json!("pc1");
+    assert_eq!(
+        write("pods", classed.clone(), None, &[most.clone(), rest.clone()]),
+        "insufficient quota to match these scopes: [{PriorityClass In [pc1 pc2]}]"
+    );
+    let covering = json!({"hard": {"pods": "1"}, "scopes": ["PriorityClass"]});
+    assert_eq!(write("pods", classed, None, &[most, rest, covering]), "");
+
+    let service = |kind: &str| json!({"spec": {"type": kind, "ports": [{"port": 1}]}});
+    assert_eq!(write("services", service("ClusterIP"), None, &[]), "");
+    let refused = "insufficient quota to consume: services.loadbalancers";
+    assert_eq!(write("services", service("LoadBalancer"), None, &[]), refused);
+    assert_eq!(write("services", service("LoadBalancer"), Some(service("NodePort")), &[]), refused);
+    assert_eq!(write("configmaps", json!({}), None, &[]), "");
+}
+
+#[test]
+fn a_wrong_configuration_is_refused() {
+    for (document, wanted) in [
+        (json!({}), "no kind \"\" is known"),
+        (json!({"apiVersion": "v1", "kind": "ResourceQuotaConfiguration"}), "no kind \"ResourceQuotaConfiguration\""),
+        (
+            json!({"apiVersion": "resourcequota.admission.k8s.io/v1beta1", "kind": "Configuration", "limits": []}),
+            "strict decoding error: unknown field \"limits\"",
+        ),
+        (
+            json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": [{}]}),
+            "limitedResources: resource: Required value",
+        ),
+    ] {
+        let error = limited::read_configuration(&document).unwrap_err();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+}
