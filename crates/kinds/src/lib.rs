@@ -6,11 +6,13 @@
 pub mod apply;
 pub mod builtin;
 pub mod decode;
+pub mod events;
 pub mod facts;
 pub mod field_error;
 pub mod openapi;
 pub mod patch;
 pub mod schema;
+pub mod structural;
 
 pub use builtin::builtin;
 pub use facts::facts;

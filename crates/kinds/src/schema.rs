@@ -183,6 +183,22 @@ pub struct Constraints {
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
     pub rules: Vec<Rule>,
+    pub all_of: Vec<Nested>,
+    pub any_of: Vec<Nested>,
+    pub one_of: Vec<Nested>,
+    pub not: Option<Box<Nested>>,
+}
+
+/// Value rules below a junctor (`allOf`, `anyOf`, `oneOf`, `not`). They add no structure: every field they speak of is
+/// declared in the schema proper.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Nested {
+    pub constraints: Constraints,
+    /// The `enum`; empty means any value.
+    pub allowed: Vec<Value>,
+    pub required: Vec<Box<str>>,
+    pub properties: Vec<(Box<str>, Nested)>,
+    pub items: Option<Box<Nested>>,
 }
 
 /// One entry of `x-kubernetes-validations`.

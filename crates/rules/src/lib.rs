@@ -9,13 +9,14 @@
 //! object ── rulebook.measure ──▶ Verdict { lines, refusals } ──▶ ledger.decide
 //! ```
 //!
-//! Policies say which objects they mean, and how much of what, by [`selector`]s and [`cel`] expressions. Those come from
+//! Policies say which objects they mean, and how much of what, by [`selector`]s, [`jsonpath`]s and [`cel`] expressions. Those come from
 //! users: each is compiled once, when its policy is stored, every compile and every evaluation is bounded, and a bad one
 //! is a typed error in the words of the system it comes from.
 //!
 //! Everything here is pure: no clock, no randomness, no I/O.
 
 pub mod cel;
+pub mod jsonpath;
 pub mod names;
 pub mod rulebook;
 pub mod selector;

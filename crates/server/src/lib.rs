@@ -1,12 +1,15 @@
 //! `bursar serve`: a Kubernetes-compatible API over objects and the ledger.
 //!
-//! Start reading at [`core`], which decides and stores, then at [`registry`], which says what is served.
+//! Start reading at [`core`], which decides and stores, then at [`registry`], which says what is served. [`front`] is the
+//! way in from a socket: TLS, who, may they, is there room.
 
 pub mod authn;
 pub mod authz;
 pub mod body;
 pub mod certs;
+pub mod config;
 pub mod core;
+pub mod front;
 pub mod identity;
 pub mod inflight;
 pub mod listen;

@@ -129,7 +129,12 @@ impl Fit<'_> {
                 }
             }
             (Shape::IntOrString, other) => return Err(mismatch(word(other), "int32", place)),
-            (Shape::Quantity, _) => *value = Value::String(quantity(value)?),
+            (Shape::Quantity, _) => {
+                if let Some(normal) = quantity(value)? {
+                    *value = Value::String(normal);
+                }
+            }
+            (Shape::Time, Value::String(text)) if time::is_normal(text.as_bytes()) => {}
             (Shape::Time, Value::String(text)) => *value = moment(text, Precision::Seconds)?,
             (Shape::MicroTime, Value::String(text)) => *value = moment(text, Precision::Micros)?,
             (Shape::Time | Shape::MicroTime | Shape::Duration, other) if !other.is_string() => {
@@ -281,13 +286,15 @@ fn is_empty(value: &Value) -> bool {
 /// The most significant digits a decimal number can have and still be told from its neighbours as a float.
 const FLOAT_DIGITS_MAX: usize = 15;
 
-/// Reads a quantity and writes it as Kubernetes does. A number is taken by its digits; one that went through a float (YAML
+/// Reads a quantity and writes it as Kubernetes does; none when that is how it is written. A number is taken by its digits; one that went through a float (YAML
 /// has no other) is taken only as far as a float holds decimal digits.
-fn quantity(value: &Value) -> Result<String, DecodeError> {
+fn quantity(value: &Value) -> Result<Option<String>, DecodeError> {
+    let digits_held: String;
     let text = match value {
-        Value::String(text) => text.trim().to_owned(),
+        Value::String(text) => text.trim(),
         Value::Number(number) => {
-            let text = number.to_string();
+            digits_held = number.to_string();
+            let text = &*digits_held;
             let digits = text.split(['e', 'E']).next().unwrap_or_default();
             if number.is_f64() && digits.bytes().filter(u8::is_ascii_digit).count() > FLOAT_DIGITS_MAX + 1 {
                 return Err(DecodeError::Type(format!(
@@ -297,10 +304,13 @@ fn quantity(value: &Value) -> Result<String, DecodeError> {
             text
         }
         // Whatever else it is, its text is no quantity; the error says what one looks like.
-        _ => String::new(),
+        _ => "",
     };
-    match quantity::Quantity::parse(&text) {
-        Ok(quantity) => Ok(quantity.to_string()),
+    match quantity::Quantity::parse(text) {
+        Ok(quantity) => {
+            let normal = quantity.to_string();
+            Ok((*value != *normal).then_some(normal))
+        }
         Err(error) => Err(DecodeError::Type(error.to_string())),
     }
 }

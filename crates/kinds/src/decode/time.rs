@@ -24,9 +24,6 @@ impl Precision {
 
 /// Brings a time into its stored form; `None` is the zero time.
 pub fn normal(text: &str, precision: Precision) -> Result<Option<String>, String> {
-    if precision == Precision::Seconds && is_normal(text.as_bytes()) {
-        return Ok(Some(text.to_owned()));
-    }
     let fault = |rest: &str, element: &str| {
         let (text, rest) = (crate::field_error::quote(text), crate::field_error::quote(rest));
         format!("parsing time {text} as \"{}\": cannot parse {rest} as \"{element}\"", precision.layout())
@@ -86,8 +83,8 @@ fn print(moment: Timestamp, precision: Precision) -> Option<String> {
     (!text.starts_with("0001-01-01T00:00:00")).then_some(text)
 }
 
-/// Nearly every time that arrives is in its stored form already. Days past the 28th take the longer way.
-fn is_normal(text: &[u8]) -> bool {
+/// Whether a `Time` is as it is stored. Nearly every time that arrives is in its stored form already. Days past the 28th take the longer way.
+pub fn is_normal(text: &[u8]) -> bool {
     let two = |at: usize| (text[at] - b'0') * 10 + (text[at + 1] - b'0');
     text.len() == 20
         && text.iter().zip(b"0000-00-00T00:00:00Z").all(|(byte, pattern)| match pattern {

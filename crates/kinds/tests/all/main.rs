@@ -1,5 +1,7 @@
 //! Tests of the borders of this crate against Kubernetes' own Go code. One binary, because linking is slow.
 
+mod decode_harness;
 mod facts;
+mod hostile;
 mod parts;
 mod roundtrip;

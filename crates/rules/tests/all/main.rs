@@ -2,6 +2,8 @@
 
 mod cel_harness;
 mod cels;
+mod jsonpath_harness;
+mod jsonpaths;
 mod peer;
 mod random;
 mod selector_harness;

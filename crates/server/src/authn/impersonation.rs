@@ -36,8 +36,8 @@ pub enum ImpersonationError {
     #[error("{0}")]
     Malformed(&'static str),
     /// 403.
-    #[error("{0}")]
-    Forbidden(String),
+    #[error("{message}")]
+    Forbidden { message: String, group: String, resource: String, name: String },
 }
 
 impl Impersonation {
@@ -81,7 +81,12 @@ impl Impersonation {
     pub fn authorize(self, rbac: &Rbac, by: &Identity) -> Result<Identity, ImpersonationError> {
         let check = |attributes: Attributes<'_>| match rbac.authorize(by, &attributes) {
             Decision::Allowed(_) => Ok(()),
-            Decision::Denied { reason } => Err(ImpersonationError::Forbidden(forbidden(by, &attributes, &reason))),
+            Decision::Denied { reason } => Err(ImpersonationError::Forbidden {
+                message: forbidden(by, &attributes, &reason),
+                group: attributes.group.into(),
+                resource: attributes.resource.into(),
+                name: attributes.name.into(),
+            }),
         };
         let mut groups = self.groups.clone();
         match split_service_account(&self.user) {

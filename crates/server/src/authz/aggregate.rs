@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::rules::selector::LabelSelector;
 use serde_json::Value;
 
 use super::rules::{Rule, parse_rules};
@@ -19,8 +20,8 @@ pub(super) struct ClusterRoles {
 struct ClusterRole {
     labels: BTreeMap<String, String>,
     rules: Vec<Rule>,
-    /// Empty for an ordinary role.
-    selectors: Vec<Selector>,
+    /// `None` for an ordinary role. A selector that cannot be read is left out: it must not widen the role.
+    selectors: Option<Vec<LabelSelector>>,
 }
 
 impl ClusterRoles {
@@ -31,14 +32,14 @@ impl ClusterRoles {
             return false;
         };
         let role = ClusterRole::parse(object);
-        let is_aggregate = !role.selectors.is_empty();
+        let is_aggregate = role.selectors.is_some();
         self.roles.insert(name.to_owned(), role);
         is_aggregate
     }
 
     /// Every aggregated role with its union, in the order of names.
     pub fn aggregated(&self) -> Vec<(String, Vec<Rule>)> {
-        let aggregates = self.roles.iter().filter(|(_, role)| !role.selectors.is_empty());
+        let aggregates = self.roles.iter().filter(|(_, role)| role.selectors.is_some());
         aggregates.map(|(name, _)| (name.clone(), self.resolve(name))).collect()
     }
 
@@ -50,15 +51,12 @@ impl ClusterRoles {
         let mut waiting = vec![name];
         while let Some(name) = waiting.pop() {
             let Some(role) = self.roles.get(name) else { continue };
-            if role.selectors.is_empty() {
+            let Some(selectors) = &role.selectors else {
                 rules.extend(role.rules.iter().filter(|rule| known.insert(*rule)).cloned());
                 continue;
-            }
-            let selected = self
-                .roles
-                .iter()
-                .rev()
-                .filter(|(_, other)| role.selectors.iter().any(|selector| selector.matches(&other.labels)));
+            };
+            let is_selected = |role: &ClusterRole| selectors.iter().any(|selector| selector.matches(&role.labels));
+            let selected = self.roles.iter().rev().filter(|(_, other)| is_selected(other));
             waiting.extend(selected.map(|(name, _)| name.as_str()).filter(|name| seen.insert(name)));
         }
         rules
@@ -78,12 +76,13 @@ pub fn aggregated_rules<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Vec
 
 impl ClusterRole {
     fn parse(object: &Value) -> ClusterRole {
-        let selectors =
-            object["aggregationRule"]["clusterRoleSelectors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let selectors = object["aggregationRule"]["clusterRoleSelectors"].as_array();
         ClusterRole {
             labels: string_map(&object["metadata"]["labels"]),
             rules: parse_rules(object),
-            selectors: selectors.iter().map(Selector::parse).collect(),
+            selectors: selectors
+                .filter(|selectors| !selectors.is_empty())
+                .map(|selectors| selectors.iter().filter_map(|one| LabelSelector::from_object(one).ok()).collect()),
         }
     }
 }
@@ -91,52 +90,6 @@ impl ClusterRole {
 fn string_map(value: &Value) -> BTreeMap<String, String> {
     let entries = value.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-}
-
-/// A label selector. One that is malformed matches nothing: an unreadable selector must not widen a role.
-#[derive(Debug, Default)]
-struct Selector {
-    labels: BTreeMap<String, String>,
-    expressions: Vec<Expression>,
-}
-
-#[derive(Debug)]
-struct Expression {
-    key: String,
-    operator: String,
-    values: Vec<String>,
-}
-
-impl Selector {
-    fn parse(value: &Value) -> Selector {
-        let expressions = value["matchExpressions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Selector {
-            labels: string_map(&value["matchLabels"]),
-            expressions: expressions
-                .iter()
-                .map(|expression| Expression {
-                    key: text(&expression["key"]),
-                    operator: text(&expression["operator"]),
-                    values: expression["values"].as_array().into_iter().flatten().map(text).collect(),
-                })
-                .collect(),
-        }
-    }
-
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.expressions.iter().all(|expression| {
-                let held = labels.get(&expression.key);
-                match expression.operator.as_str() {
-                    "In" => held.is_some_and(|value| expression.values.contains(value)),
-                    "NotIn" => held.is_none_or(|value| !expression.values.contains(value)),
-                    "Exists" => held.is_some(),
-                    "DoesNotExist" => held.is_none(),
-                    _ => false,
-                }
-            })
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 mod aggregate;
 pub mod bootstrap;
 mod escalation;
+mod follow;
 mod forbidden;
 mod index;
 mod rbac;
@@ -19,6 +20,7 @@ mod rules;
 
 pub use aggregate::aggregated_rules;
 pub use escalation::{Denial, RoleChange, check_binding, check_role};
+pub use follow::{follow, show_aggregates};
 pub use forbidden::{forbidden, forbidden_object};
 pub use rbac::{Decision, Kind, Rbac, Subject, Why};
 pub use rules::{Rule, parse_rules};

@@ -2,6 +2,14 @@
 //!
 //! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
 
+mod basics;
+mod fill;
+mod pod_spec;
+mod pods;
+mod services;
+mod storage;
+mod workloads;
+
 use kinds::field_error::FieldError;
 use serde_json::Value;
 
@@ -100,8 +108,40 @@ pub struct Plain;
 impl Strategy for Plain {}
 
 /// The strategy of a built-in resource.
-pub fn of(_group: &str, _plural: &str) -> &'static dyn Strategy {
-    &Plain
+pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
+    match (group, plural) {
+        ("", "pods") => &pods::Pods,
+        ("", "services") => &services::Services,
+        ("", "namespaces") => &basics::Namespaces,
+        ("", "secrets") => &basics::Secrets,
+        ("", "configmaps") => &basics::ConfigMaps,
+        ("", "serviceaccounts") => &basics::ServiceAccounts,
+        ("", "resourcequotas") => &basics::Quotas,
+        ("", "limitranges") => &basics::LimitRanges,
+        ("", "persistentvolumeclaims") => &storage::Claims,
+        ("", "persistentvolumes") => &storage::Volumes,
+        ("", "replicationcontrollers") => &workloads::REPLICATION_CONTROLLERS,
+        ("" | "events.k8s.io", "events") => &basics::Events,
+        ("apps", "deployments") => &workloads::DEPLOYMENTS,
+        ("apps", "replicasets") => &workloads::REPLICA_SETS,
+        ("apps", "statefulsets") => &workloads::STATEFUL_SETS,
+        ("apps", "daemonsets") => &workloads::DAEMON_SETS,
+        ("batch", "jobs") => &workloads::JOBS,
+        ("batch", "cronjobs") => &workloads::CRON_JOBS,
+        ("scheduling.k8s.io", "priorityclasses") => &basics::PriorityClasses,
+        ("storage.k8s.io", "storageclasses") => &storage::StorageClasses,
+        ("storage.k8s.io", "volumeattributesclasses") => &storage::AttributesClasses,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &basics::Roles,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &basics::Bindings,
+        ("admissionregistration.k8s.io", _) => &basics::Webhooks,
+        ("networking.k8s.io", "networkpolicies") => &basics::NetworkPolicies,
+        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &basics::ResourceClaims,
+        ("networking.k8s.io", "ingresses")
+        | ("policy", "poddisruptionbudgets")
+        | ("resource.k8s.io", "deviceclasses")
+        | ("apiextensions.k8s.io", "customresourcedefinitions") => &basics::Counted,
+        _ => &Plain,
+    }
 }
 
 /// The strategy of every custom resource; a definition's rules are in its schema.

@@ -1,0 +1,81 @@
+//! Structural schemas of CustomResourceDefinitions.
+//!
+//! A CRD's `openAPIV3Schema` is checked against the rules that make a schema structural and becomes a [`Structural`]: the
+//! same [`Catalogue`] the built-in kinds have, so that decoding, patches, apply and OpenAPI need not know the difference,
+//! plus what only custom resources need, compiled once: patterns and CEL rules.
+//!
+//! A request goes `prune → default → (admission) → validate`. Errors are [`FieldError`]s in Kubernetes' words.
+
+mod check;
+mod compile;
+mod defaults;
+mod format;
+mod pattern;
+mod prune;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::field_error::{FieldError, Path};
+use crate::schema::{Catalogue, TypeId};
+
+/// Deepest nesting of a schema. Walks recurse over it, and no API anyone can use is deeper.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// Most nodes of one schema. The largest CRDs in the wild have about thirty thousand.
+pub const SCHEMA_NODES_MAX: usize = 200_000;
+
+/// Most errors reported for one schema or one object. A client can send a million wrong items; nobody reads them all.
+pub const ERRORS_MAX: usize = 100;
+
+/// A checked and compiled schema.
+#[derive(Debug)]
+pub struct Structural {
+    catalogue: Catalogue,
+    root: TypeId,
+    patterns: HashMap<Box<str>, Regex>,
+}
+
+impl Structural {
+    /// Compiles a schema; `path` is where it stands in the CRD and opens every error.
+    pub fn compile(schema: &Value, path: &Path<'_>) -> Result<Self, Vec<FieldError>> {
+        let errors = check::check(schema, path);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let structural = compile::compile(schema, path)?;
+        let errors = defaults::check(&structural, schema, path);
+        if errors.is_empty() { Ok(structural) } else { Err(errors) }
+    }
+
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The type of the whole object.
+    pub fn root(&self) -> TypeId {
+        self.root
+    }
+
+    /// Drops every field the schema does not know and returns their paths, sorted, for `fieldValidation`.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        prune::prune(&self.catalogue, self.root, object)
+    }
+
+    /// Fills in defaults, and drops nulls where null is no value.
+    pub fn default(&self, object: &mut Value) {
+        defaults::default(&self.catalogue, self.root, object);
+    }
+
+    /// What is wrong with an object. On an update, faults of fields that did not change are let pass: the object was
+    /// stored before the schema became stricter.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        validate::validate(self, object, old)
+    }
+}

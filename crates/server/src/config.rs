@@ -1,0 +1,284 @@
+//! The configuration of `bursar serve`: a YAML file in which everything is optional, with flags on top.
+//! `docs/configuration.md` describes it; a test compares the two.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::authn::DEFAULT_ISSUER;
+use crate::{inflight, listen};
+
+/// No configuration anybody wrote is larger.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the configuration {path} is not valid: {why}")]
+    Parse { path: PathBuf, why: String },
+    #[error("{0:?} is not a store: use embedded, memory or etcd://HOST:PORT[,HOST:PORT…]")]
+    Store(String),
+    #[error("{0:?} is not an address to listen on: use HOST:PORT")]
+    Listen(String),
+}
+
+/// Everything `bursar serve` can be told.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Config {
+    /// Where objects, the ledger and the server's keys are kept.
+    pub data: PathBuf,
+    /// Address and port; port 0 takes any free one.
+    pub listen: String,
+    /// The address clients are told to use, when it is not the one listened on: `https://HOST:PORT`.
+    pub advertise: Option<String>,
+    /// Further names and addresses the serving certificate is good for.
+    pub server_names: Vec<String>,
+    /// Where the admin kubeconfig is written; `admin.kubeconfig` in the data folder when not set.
+    pub kubeconfig: Option<PathBuf>,
+    /// The folder of certificates and keys; `pki` in the data folder when not set.
+    pub pki: Option<PathBuf>,
+    /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line.
+    pub token_file: Option<PathBuf>,
+    /// The issuer, and own audience, of service account tokens.
+    pub token_issuer: String,
+    /// What holds the state.
+    pub store: StoreChoice,
+    /// Admission steps left out, by name.
+    pub disable_admission: Vec<String>,
+    /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
+    pub log: String,
+    pub limits: Limits,
+}
+
+/// The limits worth changing; the others are constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    pub connections: usize,
+    pub reads_in_flight: usize,
+    pub writes_in_flight: usize,
+    pub queue_per_user: usize,
+    pub watches_per_user: usize,
+    pub drain_seconds: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            data: default_data(),
+            listen: "127.0.0.1:6443".into(),
+            advertise: None,
+            server_names: Vec::new(),
+            kubeconfig: None,
+            pki: None,
+            token_file: None,
+            token_issuer: DEFAULT_ISSUER.into(),
+            store: StoreChoice::Embedded,
+            disable_admission: Vec::new(),
+            log: "info".into(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        let (listen, in_flight) = (listen::Limits::default(), inflight::Limits::default());
+        Limits {
+            connections: listen.connections,
+            reads_in_flight: in_flight.reads,
+            writes_in_flight: in_flight.writes,
+            queue_per_user: in_flight.queue_per_user,
+            watches_per_user: in_flight.watches_per_user,
+            drain_seconds: listen.drain.as_secs(),
+        }
+    }
+}
+
+impl Limits {
+    pub fn listen(&self) -> listen::Limits {
+        listen::Limits {
+            connections: self.connections.max(1),
+            drain: Duration::from_secs(self.drain_seconds),
+            ..listen::Limits::default()
+        }
+    }
+
+    pub fn in_flight(&self) -> inflight::Limits {
+        inflight::Limits {
+            reads: self.reads_in_flight.max(1),
+            writes: self.writes_in_flight.max(1),
+            queue_per_user: self.queue_per_user,
+            watches_per_user: self.watches_per_user,
+            ..inflight::Limits::default()
+        }
+    }
+}
+
+impl Config {
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let failed = |source| ConfigError::Read { path: path.into(), source };
+        if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+            return Err(failed(std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))));
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Config::parse(&text).map_err(|why| ConfigError::Parse { path: path.into(), why })
+    }
+
+    /// An empty file is the default configuration.
+    pub fn parse(text: &str) -> Result<Config, String> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Config::default());
+        }
+        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    }
+
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let port = self.listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))
+    }
+
+    pub fn kubeconfig_file(&self) -> PathBuf {
+        self.kubeconfig.clone().unwrap_or_else(|| self.data.join("admin.kubeconfig"))
+    }
+
+    pub fn pki_folder(&self) -> PathBuf {
+        self.pki.clone().unwrap_or_else(|| self.data.join("pki"))
+    }
+}
+
+/// `$XDG_DATA_HOME/bursar`, else `~/.local/share/bursar`, else a folder right here.
+fn default_data() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || set("HOME").map(|home| home.join(".local/share"));
+    set("XDG_DATA_HOME").or_else(home).map_or_else(|| PathBuf::from("bursar-data"), |share| share.join("bursar"))
+}
+
+/// Where the state lives.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum StoreChoice {
+    /// In the data folder.
+    Embedded,
+    /// Nowhere: gone with the process.
+    Memory,
+    /// In etcd, at these `host:port` endpoints; several replicas may share it.
+    Etcd(Vec<String>),
+}
+
+impl FromStr for StoreChoice {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<StoreChoice, ConfigError> {
+        let bad = || ConfigError::Store(text.to_owned());
+        match text {
+            "embedded" => Ok(StoreChoice::Embedded),
+            "memory" => Ok(StoreChoice::Memory),
+            _ => {
+                let endpoints = text.strip_prefix("etcd://").ok_or_else(bad)?.trim_end_matches('/');
+                let endpoints: Vec<String> = endpoints.split(',').map(|endpoint| endpoint.trim().to_owned()).collect();
+                let good = |endpoint: &String| {
+                    endpoint
+                        .rsplit_once(':')
+                        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+                };
+                if endpoints.iter().all(good) { Ok(StoreChoice::Etcd(endpoints)) } else { Err(bad()) }
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for StoreChoice {
+    type Error = ConfigError;
+
+    fn try_from(text: String) -> Result<StoreChoice, ConfigError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for StoreChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreChoice::Embedded => out.write_str("embedded"),
+            StoreChoice::Memory => out.write_str("memory"),
+            StoreChoice::Etcd(endpoints) => write!(out, "etcd://{}", endpoints.join(",")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example in the manual names every field, with its default.
+    #[test]
+    fn the_manual_shows_the_defaults() {
+        let manual = include_str!("../../../docs/configuration.md");
+        let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let shown = Config::parse(example).expect("the example parses");
+        let expected = Config {
+            data: "/var/lib/bursar".into(),
+            advertise: Some("https://bursar.example.com:6443".into()),
+            server_names: vec!["bursar.example.com".into()],
+            kubeconfig: Some("/var/lib/bursar/admin.kubeconfig".into()),
+            pki: Some("/var/lib/bursar/pki".into()),
+            token_file: Some("/etc/bursar/tokens.csv".into()),
+            ..Config::default()
+        };
+        assert_eq!(shown, expected);
+        for field in [
+            "data",
+            "listen",
+            "advertise",
+            "serverNames",
+            "kubeconfig",
+            "pki",
+            "tokenFile",
+            "tokenIssuer",
+            "store",
+            "disableAdmission",
+            "log",
+            "limits",
+            "connections",
+            "readsInFlight",
+            "writesInFlight",
+            "queuePerUser",
+            "watchesPerUser",
+            "drainSeconds",
+        ] {
+            assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let store = Config::parse("store: redis://x").expect_err("no such store");
+        assert!(store.contains("is not a store"), "{store}");
+        let unknown = Config::parse("lisen: x").expect_err("unknown field");
+        assert!(unknown.contains("lisen"), "{unknown}");
+        assert_eq!(Config::parse("# nothing\n\n"), Ok(Config::default()));
+        assert_eq!(Config::parse("limits: {connections: 5}").map(|config| config.limits.connections), Ok(5));
+        for (text, good) in [("a:1", true), ("[::1]:0", true), ("a", false), ("a:b", false), ("a:70000", false)] {
+            assert_eq!(Config { listen: text.into(), ..Config::default() }.check().is_ok(), good, "{text}");
+        }
+        for (text, good) in [
+            ("embedded", true),
+            ("memory", true),
+            ("etcd://a:2379,b:2379", true),
+            ("etcd://a", false),
+            ("etcd://", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                text.parse::<StoreChoice>().map(|store| store.to_string()).ok(),
+                good.then(|| text.into()),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The guard in front of the API: who, may they, is there a seat. A tower service around any other.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
+use http::{Method, Request, Response};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::refusal::Refusal;
+use super::watch_body::WatchBody;
+use crate::authn::{Authenticator, impersonate};
+use crate::authz::{Decision, Rbac, is_health};
+use crate::identity::Identity;
+use crate::inflight::{InFlight, Work};
+use crate::request::RequestInfo;
+use crate::tls::Peer;
+
+/// How long anything but a watch may take, its body included. Kubernetes' default as well.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What the guard decides with; shared by all connections.
+pub struct Gate {
+    pub authenticator: Arc<Authenticator>,
+    pub rbac: Arc<Rbac>,
+    pub in_flight: InFlight,
+    /// Seconds since 1970; a function, so that tests can tell the time.
+    pub clock: fn() -> u64,
+    /// Cancelled when the server is to stop: watches end.
+    pub closing: CancellationToken,
+}
+
+impl Gate {
+    /// Everything that needs no waiting: what is asked, by whom, acting as whom, and whether they may.
+    pub fn admit(&self, request: &Request<Body>) -> Result<(Arc<Identity>, RequestInfo), Refusal> {
+        let info = RequestInfo::parse(request.method(), request.uri())?;
+        let peer = request.extensions().get::<Peer>();
+        let caller = self.authenticator.authenticate(peer, request.headers(), (self.clock)())?;
+        let identity = impersonate(request.headers(), &self.rbac, caller)?;
+        let asked = info.attributes();
+        match self.rbac.authorize(&identity, &asked) {
+            Decision::Allowed(_) => Ok((identity, info)),
+            Decision::Denied { reason } => Err(Refusal::forbidden(&identity, &asked, &reason)),
+        }
+    }
+}
+
+/// Puts a [`Gate`] in front of a service.
+#[derive(Clone)]
+pub struct Guard<S> {
+    gate: Arc<Gate>,
+    inner: S,
+}
+
+impl<S> Guard<S> {
+    pub fn new(gate: Arc<Gate>, inner: S) -> Guard<S> {
+        Guard { gate, inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for Guard<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The instance that was asked whether it is ready is the one to call; the clone takes its place.
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next);
+        let gate = Arc::clone(&self.gate);
+        async move { Ok(pass(&gate, inner, request).await.unwrap_or_else(Refusal::into_response)) }.boxed()
+    }
+}
+
+async fn pass<S>(gate: &Gate, mut inner: S, mut request: Request<Body>) -> Result<Response<Body>, Refusal>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    let (identity, info) = gate.admit(&request)?;
+    // Nothing behind the guard needs a credential, and what is not there cannot be logged.
+    request.headers_mut().remove(AUTHORIZATION);
+    let watch_seat = if info.is_watch() { Some(gate.in_flight.watch(&identity)?) } else { None };
+    // Probes are answered however busy the server is: being busy is not being dead.
+    let exempt = watch_seat.is_some() || (!info.is_resource && is_health(&info.path));
+    let seat = match (exempt, work(request.method())) {
+        (true, _) => None,
+        (false, work) => gate.in_flight.seat(&identity, work).await?,
+    };
+    request.extensions_mut().insert(identity);
+    request.extensions_mut().insert(info);
+    let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
+    drop(seat);
+    let response = match answer {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(_) => return Err(Refusal::Timeout),
+    };
+    Ok(match watch_seat {
+        Some(seat) => response.map(|events| Body::new(WatchBody::new(events, seat, gate.closing.clone()))),
+        None => response,
+    })
+}
+
+fn work(method: &Method) -> Work {
+    if matches!(*method, Method::GET | Method::HEAD) { Work::Read } else { Work::Write }
+}

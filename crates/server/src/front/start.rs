@@ -1,0 +1,215 @@
+//! From a configuration to a running server and to its clean end.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use http::{Request, Response};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::{Gate, Guard};
+use crate::authn::{Accounts, Authenticator, TokenFile, TokenFileError, TokenSigner, TokenSignerError};
+use crate::authz::Rbac;
+use crate::certs::{self, CertError, Pki};
+use crate::config::Config;
+use crate::inflight::InFlight;
+use crate::listen;
+use crate::tls::{self, ServingCert, TlsError};
+
+/// How often the age of the certificates is looked at. They are renewed weeks before they expire.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {listen}: {source}; choose another address with --listen HOST:PORT (port 0 takes any)")]
+    Listen { listen: String, source: std::io::Error },
+    #[error(transparent)]
+    Certificates(#[from] CertError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    #[error(transparent)]
+    Signer(#[from] TokenSignerError),
+    #[error("cannot wait for signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// Bound, certified, not yet serving. Nothing outside the data folder has been written yet.
+pub struct Prepared {
+    pub config: Config,
+    pub pki: Pki,
+    pub address: SocketAddr,
+    /// Where clients reach us; what the admin kubeconfig says.
+    pub url: String,
+    names: Vec<String>,
+    listener: TcpListener,
+}
+
+/// What the front needs of the server behind it.
+pub struct Built<S> {
+    pub service: S,
+    pub rbac: Arc<Rbac>,
+    pub authenticator: Arc<Authenticator>,
+}
+
+pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
+    tls::install_provider();
+    let failed = |source| StartError::Listen { listen: config.listen.clone(), source };
+    let listener = TcpListener::bind(&config.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let host = config.listen.rsplit_once(':').map_or("", |(host, _)| host);
+    let mut names = certs::default_names(host);
+    names.extend(config.server_names.iter().cloned());
+    let pki = Pki::open(&config.pki_folder(), &names, now_seconds())?;
+    let url = config.advertise.clone().unwrap_or_else(|| url_of(host, address));
+    Ok(Prepared { config, pki, address, url, names, listener })
+}
+
+fn url_of(host: &str, address: SocketAddr) -> String {
+    let port = address.port();
+    match host {
+        "" | "0.0.0.0" | "[::]" => format!("https://127.0.0.1:{port}"),
+        host => format!("https://{host}:{port}"),
+    }
+}
+
+impl Prepared {
+    pub fn authenticator(&self, accounts: Arc<dyn Accounts>) -> Result<Arc<Authenticator>, StartError> {
+        let tokens = match &self.config.token_file {
+            Some(path) => TokenFile::load(path)?,
+            None => TokenFile::default(),
+        };
+        let signer = TokenSigner::new(&self.pki.token_key, &self.config.token_issuer)?;
+        Ok(Arc::new(Authenticator::new(tokens, signer, accounts)))
+    }
+
+    /// Writes the admin kubeconfig and returns where it is.
+    pub fn write_kubeconfig(&self) -> Result<PathBuf, StartError> {
+        let path = self.config.kubeconfig_file();
+        certs::write_private(&path, certs::admin_kubeconfig(&self.pki, &self.url).as_bytes())?;
+        Ok(path)
+    }
+
+    /// What a person reads after starting the server.
+    pub fn greeting(&self) -> String {
+        let kubeconfig = self.config.kubeconfig_file();
+        let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+        format!(
+            "Bursar is ready at {url}, data in {data}\n\n  export KUBECONFIG={kubeconfig}\n  kubectl create namespace \
+             team-a\n  kubectl -n team-a create quota small --hard=pods=2,requests.cpu=1\n  kubectl -n team-a describe \
+             quota small\n\n",
+            url = self.url,
+            data = self.config.data.display(),
+            kubeconfig = shell_word(&kubeconfig.display().to_string()),
+        )
+    }
+
+    /// Serves until `closing` is cancelled and what was under way is finished.
+    pub async fn serve<S>(self, built: Built<S>, closing: CancellationToken) -> Result<(), StartError>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let serving = ServingCert::new(&self.pki.serving)?;
+        let tls = tls::server_config(Arc::clone(&serving), &self.pki.authority.certificate)?;
+        let gate = Arc::new(Gate {
+            authenticator: built.authenticator,
+            rbac: built.rbac,
+            in_flight: InFlight::new(self.config.limits.in_flight()),
+            clock: now_seconds,
+            closing: closing.clone(),
+        });
+        let limits = self.config.limits.listen();
+        let renewal = tokio::spawn(renew(self.config, self.names, self.pki.admin, self.url, serving));
+        listen::serve(self.listener, tls, Guard::new(gate, built.service), closing, limits).await;
+        renewal.abort();
+        Ok(())
+    }
+}
+
+/// The whole life of a server: prepare, build what is behind the front, announce, serve until a signal.
+pub async fn run<S, E>(
+    config: Config,
+    closing: CancellationToken,
+    build: impl AsyncFnOnce(&Prepared) -> Result<Built<S>, E>,
+) -> Result<(), E>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    E: From<StartError>,
+{
+    let prepared = prepare(config).await?;
+    // The kubeconfig only after the store is open: a second server on the same folder must not redirect the clients
+    // of the first before it is refused.
+    let built = build(&prepared).await?;
+    prepared.write_kubeconfig()?;
+    // Whoever closed our standard output does not want to read this.
+    let _ = std::io::stdout().lock().write_all(prepared.greeting().as_bytes());
+    let _ = std::io::stdout().lock().flush();
+    prepared.serve(built, closing).await?;
+    Ok(())
+}
+
+/// Cancels `closing` at SIGTERM or SIGINT. The handlers are in place when this returns.
+pub fn until_signal(closing: CancellationToken) -> Result<(), StartError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: no new connections, finishing what is under way");
+        closing.cancel();
+    });
+    Ok(())
+}
+
+/// Renews certificates of a server that runs for months.
+async fn renew(config: Config, names: Vec<String>, admin: certs::Pair, url: String, serving: Arc<ServingCert>) {
+    let mut admin = admin;
+    loop {
+        tokio::time::sleep(RENEWAL_INTERVAL).await;
+        let (folder, wanted) = (config.pki_folder(), names.clone());
+        let opened = tokio::task::spawn_blocking(move || Pki::open(&folder, &wanted, now_seconds())).await;
+        let pki = match opened {
+            Ok(Ok(pki)) => pki,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "cannot renew certificates");
+                continue;
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot renew certificates");
+                continue;
+            }
+        };
+        if let Err(error) = serving.replace(&pki.serving) {
+            tracing::error!(%error, "cannot use the renewed certificate");
+        }
+        if pki.admin != admin {
+            let text = certs::admin_kubeconfig(&pki, &url);
+            if let Err(error) = certs::write_private(&config.kubeconfig_file(), text.as_bytes()) {
+                tracing::error!(%error, "cannot write the renewed admin kubeconfig");
+            }
+            admin = pki.admin;
+        }
+    }
+}
+
+/// Seconds since 1970, by the machine's clock.
+pub fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn shell_word(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

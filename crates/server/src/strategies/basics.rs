@@ -1,0 +1,300 @@
+//! Namespaces, Secrets, ConfigMaps and other small kinds.
+
+use base64::Engine as _;
+use kinds::field_error::FieldError;
+use serde_json::{Value, json};
+
+use super::fill::{absent, blank, each, given, text, within};
+use super::{NameRule, Strategy};
+
+pub struct Namespaces;
+pub struct Secrets;
+pub struct ConfigMaps;
+pub struct ServiceAccounts;
+pub struct PriorityClasses;
+pub struct Quotas;
+pub struct LimitRanges;
+pub struct Roles;
+pub struct Bindings;
+pub struct Webhooks;
+pub struct NetworkPolicies;
+pub struct ResourceClaims;
+pub struct Events;
+pub struct Counted;
+
+impl Strategy for Namespaces {
+    fn default(&self, object: &mut Value) {
+        let name = text(&object["metadata"], "name").to_owned();
+        if name.is_empty() {
+            return;
+        }
+        if let Some(labels) = within(object, "metadata").and_then(|metadata| within(metadata, "labels")) {
+            labels["kubernetes.io/metadata.name"] = name.into();
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        object["status"] = json!({"phase": "Active"});
+        if let Some(spec) = within(object, "spec") {
+            absent(spec, "finalizers", json!([]));
+            if let Some(Value::Array(list)) = spec.get_mut("finalizers") {
+                if !list.iter().any(|one| one == "kubernetes") {
+                    list.push("kubernetes".into());
+                }
+            }
+        }
+    }
+
+    /// Finalizers of a namespace change through its `finalize` subresource only.
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        object["spec"] = old["spec"].clone();
+    }
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::Label
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.phase", "name"]
+    }
+}
+
+impl Strategy for Secrets {
+    fn default(&self, object: &mut Value) {
+        blank(object, "type", "Opaque");
+        let Some(plain) = object.as_object_mut().and_then(|map| map.remove("stringData")) else { return };
+        let Value::Object(plain) = plain else { return };
+        if let Some(Value::Object(data)) = within(object, "data") {
+            for (key, value) in plain {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+                data.insert(key, encoded.into());
+            }
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = frozen(object, old, &["data", "immutable"]);
+        if object["type"] != old["type"] {
+            errors.push(FieldError::invalid("type", object["type"].clone(), "field is immutable"));
+        }
+        errors
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["type"]
+    }
+}
+
+impl Strategy for ConfigMaps {
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        frozen(object, old, &["data", "binaryData", "immutable"])
+    }
+}
+
+/// What may not change once `immutable` is set.
+fn frozen(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
+    if old.get("immutable").and_then(Value::as_bool) != Some(true) {
+        return Vec::new();
+    }
+    let changed = fields.iter().filter(|field| object.get(**field) != old.get(**field));
+    changed.map(|field| FieldError::forbidden(*field, "field is immutable when `immutable` is set")).collect()
+}
+
+impl Strategy for ServiceAccounts {
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+}
+
+impl Strategy for PriorityClasses {
+    fn default(&self, object: &mut Value) {
+        absent(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (field, detail) in
+            [("value", "may not be changed in an update."), ("preemptionPolicy", "may not be changed in an update.")]
+        {
+            if object.get(field) != old.get(field) {
+                errors.push(FieldError::forbidden(field, detail));
+            }
+        }
+        errors
+    }
+}
+
+impl Strategy for Quotas {
+    fn prepare_create(&self, object: &mut Value) {
+        object["status"] = json!({});
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+}
+
+impl Strategy for LimitRanges {}
+
+impl Strategy for Roles {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+}
+
+impl Strategy for Bindings {
+    fn default(&self, object: &mut Value) {
+        const GROUP: &str = "rbac.authorization.k8s.io";
+        if let Some(reference) = within(object, "roleRef") {
+            blank(reference, "apiGroup", GROUP);
+        }
+        each(object, "subjects", |subject| {
+            if matches!(text(subject, "kind"), "User" | "Group") {
+                blank(subject, "apiGroup", GROUP);
+            }
+        });
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let reference = &object["roleRef"];
+        let mut errors = Vec::new();
+        if !matches!(text(reference, "kind"), "Role" | "ClusterRole") {
+            errors.push(FieldError::not_supported("roleRef.kind", text(reference, "kind"), &["ClusterRole", "Role"]));
+        }
+        if text(reference, "name").is_empty() {
+            errors.push(FieldError::required("roleRef.name", ""));
+        }
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        if object["roleRef"] == old["roleRef"] {
+            return Vec::new();
+        }
+        vec![FieldError::invalid("roleRef", object["roleRef"].clone(), "cannot change roleRef")]
+    }
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+}
+
+impl Strategy for Webhooks {
+    fn default(&self, object: &mut Value) {
+        let mutating = text(object, "kind").starts_with("Mutating");
+        each(object, "webhooks", |hook| {
+            absent(hook, "failurePolicy", "Fail");
+            absent(hook, "matchPolicy", "Equivalent");
+            absent(hook, "namespaceSelector", json!({}));
+            absent(hook, "objectSelector", json!({}));
+            absent(hook, "timeoutSeconds", 10);
+            if mutating {
+                absent(hook, "reinvocationPolicy", "Never");
+            }
+            each(hook, "rules", |rule| absent(rule, "scope", "*"));
+            if let Some(service) = given(hook, "clientConfig").and_then(|config| given(config, "service")) {
+                absent(service, "port", 443);
+            }
+        });
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (at, hook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
+            let path = format!("webhooks[{at}]");
+            if text(hook, "name").is_empty() {
+                errors.push(FieldError::required(format!("{path}.name"), ""));
+            }
+            let effects = text(hook, "sideEffects");
+            if !matches!(effects, "None" | "NoneOnDryRun") {
+                let known = ["None", "NoneOnDryRun"];
+                errors.push(FieldError::not_supported(format!("{path}.sideEffects"), effects, &known));
+            }
+            let seconds = hook.get("timeoutSeconds").and_then(Value::as_i64).unwrap_or(10);
+            if !(1..=30).contains(&seconds) {
+                let detail = "the timeout value must be between 1 and 30 seconds";
+                errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), seconds, detail));
+            }
+            let versions = hook["admissionReviewVersions"].as_array().map_or(&[][..], Vec::as_slice);
+            if !versions.iter().any(|version| version == "v1") {
+                let detail = "must include at least one of v1, v1beta1";
+                errors.push(FieldError::invalid(format!("{path}.admissionReviewVersions"), json!(versions), detail));
+            }
+        }
+        errors
+    }
+
+    fn counts_generations(&self) -> bool {
+        true
+    }
+}
+
+impl Strategy for NetworkPolicies {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = within(object, "spec") else { return };
+        let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+        absent(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+        for direction in ["ingress", "egress"] {
+            each(spec, direction, |rule| each(rule, "ports", |port| absent(port, "protocol", "TCP")));
+        }
+    }
+
+    fn counts_generations(&self) -> bool {
+        true
+    }
+}
+
+impl Strategy for ResourceClaims {
+    fn default(&self, object: &mut Value) {
+        let template = text(object, "kind") == "ResourceClaimTemplate";
+        let Some(spec) = within(object, "spec") else { return };
+        let spec = if template { within(spec, "spec") } else { Some(spec) };
+        let Some(devices) = spec.and_then(|spec| given(spec, "devices")) else { return };
+        each(devices, "requests", |request| {
+            if let Some(exactly) = given(request, "exactly") {
+                default_mode(exactly);
+            }
+            each(request, "firstAvailable", default_mode);
+        });
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        if object["spec"] == old["spec"] {
+            return Vec::new();
+        }
+        vec![FieldError::invalid("spec", object["spec"].clone(), "field is immutable")]
+    }
+}
+
+fn default_mode(request: &mut Value) {
+    blank(request, "allocationMode", "ExactCount");
+    if text(request, "allocationMode") == "ExactCount" && request.get("count").and_then(Value::as_i64).unwrap_or(0) == 0
+    {
+        request["count"] = 1.into();
+    }
+}
+
+impl Strategy for Events {
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ]
+    }
+}
+
+/// Kinds that need nothing but a count of their changes.
+impl Strategy for Counted {
+    fn counts_generations(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,242 @@
+//! Defaults of a pod spec, shared by pods and by everything with a template.
+
+use serde_json::{Value, json};
+
+use super::fill::{absent, blank, each, given, text, within};
+
+/// What Kubernetes fills into a pod spec wherever one stands.
+pub fn default_pod_spec(spec: &mut Value) {
+    blank(spec, "restartPolicy", "Always");
+    blank(spec, "dnsPolicy", "ClusterFirst");
+    blank(spec, "schedulerName", "default-scheduler");
+    absent(spec, "terminationGracePeriodSeconds", 30);
+    within(spec, "securityContext");
+    let host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        each(spec, list, |container| default_container(container, host_network));
+    }
+    each(spec, "volumes", default_volume);
+    if !text(spec, "serviceAccountName").is_empty() {
+        let name = text(spec, "serviceAccountName").to_owned();
+        blank(spec, "serviceAccount", &name);
+    } else if !text(spec, "serviceAccount").is_empty() {
+        let name = text(spec, "serviceAccount").to_owned();
+        blank(spec, "serviceAccountName", &name);
+    }
+    // Pod-level requests follow pod-level limits, as those of containers do.
+    if let Some(resources) = given(spec, "resources") {
+        default_requests(resources);
+    }
+}
+
+fn default_container(container: &mut Value, host_network: bool) {
+    let policy = if is_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
+    blank(container, "imagePullPolicy", policy);
+    blank(container, "terminationMessagePath", "/dev/termination-log");
+    blank(container, "terminationMessagePolicy", "File");
+    if let Some(resources) = within(container, "resources") {
+        default_requests(resources);
+    }
+    each(container, "ports", |port| {
+        blank(port, "protocol", "TCP");
+        if host_network {
+            let number = port.get("containerPort").cloned().unwrap_or_default();
+            absent(port, "hostPort", number);
+        }
+    });
+    each(container, "env", |variable| {
+        if let Some(reference) = given(variable, "valueFrom").and_then(|from| given(from, "fieldRef")) {
+            blank(reference, "apiVersion", "v1");
+        }
+    });
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = given(container, probe) {
+            default_probe(probe);
+        }
+    }
+    if let Some(lifecycle) = given(container, "lifecycle") {
+        for hook in ["postStart", "preStop"] {
+            if let Some(hook) = given(lifecycle, hook) {
+                default_http_get(hook);
+            }
+        }
+    }
+}
+
+/// A missing request is the limit of the same resource.
+fn default_requests(resources: &mut Value) {
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = within(resources, "requests").and_then(Value::as_object_mut) {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+        if requests.is_empty() {
+            if let Value::Object(map) = resources {
+                map.remove("requests");
+            }
+        }
+    }
+}
+
+/// Whether an image is the moving tag: named so, or without tag and digest.
+fn is_latest(image: &str) -> bool {
+    if image.contains('@') {
+        return false;
+    }
+    match image.rsplit('/').next().unwrap_or_default().rsplit_once(':') {
+        Some((_, tag)) => tag == "latest",
+        None => true,
+    }
+}
+
+fn default_probe(probe: &mut Value) {
+    for (field, value) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        if probe.get(field).and_then(Value::as_i64).unwrap_or(0) == 0 {
+            probe[field] = value.into();
+        }
+    }
+    default_http_get(probe);
+    if let Some(grpc) = given(probe, "grpc") {
+        absent(grpc, "service", "");
+    }
+}
+
+fn default_http_get(handler: &mut Value) {
+    if let Some(get) = given(handler, "httpGet") {
+        blank(get, "path", "/");
+        blank(get, "scheme", "HTTP");
+    }
+}
+
+/// The mode files of a volume get: rw-r--r--.
+const FILE_MODE: i64 = 0o644;
+
+fn default_volume(volume: &mut Value) {
+    let bare = volume.as_object().is_some_and(|map| map.keys().all(|key| key == "name"));
+    if bare {
+        volume["emptyDir"] = json!({});
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = given(volume, source) {
+            absent(source, "defaultMode", FILE_MODE);
+            each(source, "items", default_field_ref);
+            each(source, "sources", |projection| {
+                if let Some(token) = given(projection, "serviceAccountToken") {
+                    absent(token, "expirationSeconds", 3600);
+                }
+                if let Some(api) = given(projection, "downwardAPI") {
+                    each(api, "items", default_field_ref);
+                }
+            });
+        }
+    }
+    if let Some(path) = given(volume, "hostPath") {
+        absent(path, "type", "");
+    }
+    if let Some(iscsi) = given(volume, "iscsi") {
+        blank(iscsi, "iscsiInterface", "default");
+    }
+    if let Some(template) = given(volume, "ephemeral").and_then(|source| given(source, "volumeClaimTemplate")) {
+        if let Some(spec) = given(template, "spec") {
+            absent(spec, "volumeMode", "Filesystem");
+        }
+    }
+}
+
+fn default_field_ref(item: &mut Value) {
+    if let Some(reference) = given(item, "fieldRef") {
+        blank(reference, "apiVersion", "v1");
+    }
+}
+
+/// Defaults of a `template` field.
+pub fn default_template(owner_spec: &mut Value) {
+    if let Some(spec) = given(owner_spec, "template").and_then(|template| given(template, "spec")) {
+        default_pod_spec(spec);
+    }
+}
+
+/// The quality of service class that resources amount to.
+pub fn qos_class(spec: &Value) -> &'static str {
+    let mut any = false;
+    let mut guaranteed = true;
+    let pod_level = spec.get("resources").filter(|resources| has_compute(resources));
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .filter_map(|list| spec.get(list).and_then(Value::as_array))
+        .flatten()
+        .filter_map(|container| container.get("resources"));
+    let judged: Vec<&Value> = match pod_level {
+        Some(resources) => vec![resources],
+        None => containers.collect(),
+    };
+    if judged.is_empty() {
+        return "BestEffort";
+    }
+    for resources in judged {
+        any |= has_compute(resources);
+        for name in ["cpu", "memory"] {
+            let amount = |list: &str| {
+                let text = resources.get(list)?.get(name)?.as_str()?;
+                quantity::Quantity::parse(text)
+                    .ok()
+                    .map(|quantity| quantity.amount())
+                    .filter(|amount| !amount.is_zero())
+            };
+            let (request, limit) = (amount("requests"), amount("limits"));
+            guaranteed &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+fn has_compute(resources: &Value) -> bool {
+    let positive = |value: &Value| {
+        let parsed = value.as_str().and_then(|text| quantity::Quantity::parse(text).ok());
+        parsed.is_some_and(|quantity| !quantity.amount().is_zero() && !quantity.amount().is_negative())
+    };
+    ["requests", "limits"]
+        .into_iter()
+        .filter_map(|list| resources.get(list))
+        .any(|list| ["cpu", "memory"].into_iter().filter_map(|name| list.get(name)).any(positive))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moving_tag_is_pulled_always() {
+        for (image, latest) in [
+            ("nginx", true),
+            ("nginx:latest", true),
+            ("nginx:1.2", false),
+            ("host:5000/nginx", true),
+            ("host:5000/nginx:1", false),
+            ("nginx@sha256:abc", false),
+        ] {
+            assert_eq!(is_latest(image), latest, "{image}");
+        }
+    }
+
+    #[test]
+    fn quality_of_service_follows_requests_and_limits() {
+        let spec = |resources: Value| json!({"containers": [{"resources": resources}]});
+        for (resources, class) in [
+            (json!({}), "BestEffort"),
+            (json!({"requests": {"cpu": "0"}}), "BestEffort"),
+            (json!({"requests": {"cpu": "1"}}), "Burstable"),
+            (json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed"),
+            (json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable"),
+            (json!({"requests": {"example.com/gpu": "1"}}), "BestEffort"),
+        ] {
+            assert_eq!(qos_class(&spec(resources.clone())), class, "{resources}");
+        }
+    }
+}

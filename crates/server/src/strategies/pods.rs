@@ -1,0 +1,120 @@
+//! Pods: stored and counted; nothing runs them.
+
+use kinds::field_error::FieldError;
+use serde_json::{Value, json};
+
+use super::Strategy;
+use super::fill::{absent, text, within};
+use super::pod_spec::{default_pod_spec, qos_class};
+
+pub struct Pods;
+
+/// Fields of a pod's spec that may change after it was made.
+const MUTABLE: &[&str] = &["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"];
+
+impl Strategy for Pods {
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = within(object, "spec") {
+            absent(spec, "enableServiceLinks", true);
+            default_pod_spec(spec);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        let class = object.get("spec").map_or("BestEffort", qos_class);
+        object["status"] = json!({"phase": "Pending", "qosClass": class});
+        if let Some(spec) = within(object, "spec") {
+            absent(spec, "serviceAccountName", "default");
+            absent(spec, "serviceAccount", "default");
+            absent(spec, "priority", 0);
+            absent(spec, "preemptionPolicy", "PreemptLowerPriority");
+            default_tolerations(spec);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let containers = object.pointer("/spec/containers").and_then(Value::as_array);
+        let mut errors = Vec::new();
+        if containers.is_none_or(Vec::is_empty) {
+            errors.push(FieldError::required("spec.containers", ""));
+        }
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        if comparable(object) == comparable(old) {
+            return Vec::new();
+        }
+        vec![FieldError::forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+             `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+        )]
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+
+    fn counts_generations(&self) -> bool {
+        true
+    }
+
+    /// A pod that no node was ever told of goes at once.
+    fn grace_seconds(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
+        let spec = &object["spec"];
+        let finished = matches!(object.pointer("/status/phase").and_then(Value::as_str), Some("Failed" | "Succeeded"));
+        if text(spec, "nodeName").is_empty() || finished {
+            return None;
+        }
+        let asked = asked.or_else(|| spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64)).unwrap_or(30);
+        (asked > 0).then_some(asked)
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ]
+    }
+}
+
+/// The spec without what may change.
+fn comparable(object: &Value) -> Value {
+    let mut spec = object.get("spec").cloned().unwrap_or_default();
+    if let Value::Object(map) = &mut spec {
+        map.retain(|field, _| !MUTABLE.contains(&field.as_str()));
+        for list in ["containers", "initContainers"] {
+            for container in map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Value::Object(container) = container {
+                    container.remove("image");
+                }
+            }
+        }
+    }
+    spec
+}
+
+/// How long pods stay bound to a node that is not ready or not reachable.
+fn default_tolerations(spec: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let Value::Object(map) = &mut *spec else { return };
+        let list = map.entry("tolerations").or_insert_with(|| json!([]));
+        let Value::Array(list) = list else { return };
+        let covered = list.iter().any(|toleration| {
+            let (own, effect) = (text(toleration, "key"), text(toleration, "effect"));
+            (own == key || own.is_empty()) && (effect == "NoExecute" || effect.is_empty())
+        });
+        if !covered {
+            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+}
