@@ -1,5 +1,7 @@
 //! Over the wire: certificates, tokens, refusals, watches, shutdown.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -148,6 +150,73 @@ async fn watches_are_counted_and_end_with_the_server() {
     // The stream ends as a stream should, not as a broken connection.
     let rest = first.collect().await.expect("a clean end of the stream");
     assert!(rest.to_bytes().is_empty());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_finishes_what_is_under_way_and_takes_nothing_new() {
+    let running = Running::start().await;
+    for http2 in [false, true] {
+        let client = Client { certificate: Some(&running.prepared.admin), http2 };
+        let (request, begun) = (running.prepared.send(client, get("/slow")), running.slow.begun.notified());
+        tokio::pin!(request);
+        tokio::select! {
+            answer = &mut request => panic!("not slow: {answer:?}"),
+            () = begun => {}
+        }
+        if !http2 {
+            running.slow.release.notify_one();
+            assert_eq!(request.await.expect("an answer").0, StatusCode::OK);
+            continue;
+        }
+        running.closing.cancel();
+        assert!(running.prepared.send(client, get("/livez")).await.is_err(), "a new connection after the end");
+        running.slow.release.notify_one();
+        assert_eq!(request.await.expect("the answer under way").0, StatusCode::OK);
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_forever() {
+    let running = Running::start_with(
+        |mut config| {
+            config.limits.drain_seconds = 0;
+            config
+        },
+        "",
+    )
+    .await;
+    let (facts, slow) = (Arc::clone(&running.prepared), Arc::clone(&running.slow));
+    let client = Client { certificate: Some(&facts.admin), http2: false };
+    let (request, begun) = (facts.send(client, get("/slow")), slow.begun.notified());
+    tokio::pin!(request);
+    tokio::select! {
+        answer = &mut request => panic!("not slow: {answer:?}"),
+        () = begun => {}
+    }
+    running.closing.cancel();
+    assert!(request.await.is_err(), "the connection is closed without an answer");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_one_to_end() {
+    let running = Running::start_with(
+        |mut config| {
+            config.limits.connections = 1;
+            config
+        },
+        "",
+    )
+    .await;
+    let facts = Arc::clone(&running.prepared);
+    let held = facts.connect(NOBODY).await.expect("the first connection");
+    let second = facts.send(NOBODY, get("/livez"));
+    tokio::pin!(second);
+    assert!(futures::poll!(&mut second).is_pending());
+    drop(held);
+    assert_eq!(second.await.expect("served after the first is gone").0, StatusCode::OK);
     running.stop().await;
 }
 

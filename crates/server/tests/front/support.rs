@@ -20,6 +20,7 @@ use server::identity::Identity;
 use server::request::RequestInfo;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -63,7 +64,15 @@ pub struct Running {
     pub prepared: Arc<Facts>,
     pub rbac: Arc<Rbac>,
     pub closing: CancellationToken,
+    pub slow: Arc<Slow>,
     pub served: JoinHandle<Result<(), front::StartError>>,
+}
+
+/// The request to `/slow` says that it has begun, and waits to be let go.
+#[derive(Default)]
+pub struct Slow {
+    pub begun: Notify,
+    pub release: Notify,
 }
 
 /// What tests need of [`Prepared`], which is consumed by serving.
@@ -98,9 +107,10 @@ impl Running {
         };
         let rbac = Arc::new(bootstrapped());
         let closing = CancellationToken::new();
-        let built = build(&prepared, Arc::clone(&rbac));
+        let slow = Arc::new(Slow::default());
+        let built = build(&prepared, Arc::clone(&rbac), Arc::clone(&slow));
         let served = tokio::spawn(prepared.serve(built, closing.clone()));
-        Running { _folder: folder, prepared: Arc::new(facts), rbac, closing, served }
+        Running { _folder: folder, prepared: Arc::new(facts), rbac, closing, slow, served }
     }
 
     /// Lets a user do something in one namespace.
@@ -117,9 +127,9 @@ impl Running {
     }
 }
 
-fn build(prepared: &Prepared, rbac: Arc<Rbac>) -> Built<impl EchoService> {
+fn build(prepared: &Prepared, rbac: Arc<Rbac>, slow: Arc<Slow>) -> Built<impl EchoService> {
     let authenticator = prepared.authenticator(Arc::new(Known("sa team-a/ci u-1"))).expect("an authenticator");
-    Built { service: tower::service_fn(echo), rbac, authenticator }
+    Built { service: tower::service_fn(move |request| echo(request, Arc::clone(&slow))), rbac, authenticator }
 }
 
 pub trait EchoService:
@@ -136,13 +146,17 @@ impl<T> EchoService for T where
 }
 
 /// Says what it was asked and by whom; a watch never ends by itself.
-async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+async fn echo(request: Request<Body>, slow: Arc<Slow>) -> Result<Response<Body>, Infallible> {
     let identity = request.extensions().get::<Arc<Identity>>().cloned().expect("an identity");
     let info = request.extensions().get::<RequestInfo>().cloned().expect("request info");
     if info.is_watch() {
         let first = futures::stream::once(async { Ok::<_, Infallible>("{}\n") });
         let events = futures::StreamExt::chain(first, futures::stream::pending());
         return Ok(Response::new(Body::from_stream(events)));
+    }
+    if info.path == "/slow" {
+        slow.begun.notify_one();
+        slow.release.notified().await;
     }
     let credential = request.headers().get("authorization").is_some();
     let answer = json!({"user": identity.user, "groups": identity.groups, "verb": info.verb, "credential": credential});
