@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kinds::field_error::FieldError;
-use kinds::schema::{Catalogue, Object, Shape, Type, TypeId};
+use kinds::field_error::{FieldError, Path};
+use kinds::structural::Structural;
 use rules::GroupResource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Schema, Served, ServedSubresource, Shelved};
 use crate::strategies;
@@ -14,6 +14,8 @@ use crate::strategies;
 pub struct CustomKind {
     /// The definition's own name, `widgets.example.com`.
     pub definition: Arc<str>,
+    /// Prunes, defaults and validates objects.
+    pub structural: Arc<Structural>,
     pub columns: Vec<PrinterColumn>,
     pub scale: Option<ScalePaths>,
     /// Fields that a field selector may ask for, as paths without the leading dot.
@@ -65,9 +67,10 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
     let is = |version: &Value, flag: &str| version.get(flag).and_then(Value::as_bool) == Some(true);
     let stored = versions.iter().find(|version| is(version, "storage")).and_then(|version| version["name"].as_str());
     let mut served = Vec::new();
-    for version in versions.iter().filter(|version| is(version, "served")) {
+    for (number, version) in versions.iter().enumerate().filter(|(_, version)| is(version, "served")) {
         let name: Arc<str> = version["name"].as_str().unwrap_or_default().into();
-        let schema = schema(version)?;
+        let structural = Arc::new(structural(version, number)?);
+        let schema = Schema { ty: structural.root(), catalogue: Shelved::Custom(structural.clone()) };
         served.push(Arc::new(Served {
             resource: resource.clone(),
             version: name.clone(),
@@ -83,6 +86,7 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
             strategy: strategies::custom(),
             custom: Some(Arc::new(CustomKind {
                 definition: text("/metadata/name").into(),
+                structural,
                 columns: columns(version),
                 scale: scale(version),
                 selectable_fields: selectable_fields(version),
@@ -93,12 +97,15 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
     Ok(served)
 }
 
-fn schema(_version: &Value) -> Result<Schema, Vec<FieldError>> {
-    let mut catalogue = Catalogue::new();
-    let mut object = Object::new(Vec::new());
-    object.preserve_unknown = true;
-    let ty: TypeId = catalogue.add(Type::new(Shape::Object(object)));
-    Ok(Schema { catalogue: Shelved::Custom(Arc::new(catalogue)), ty })
+/// The compiled schema of the n-th version. A version without one keeps whatever it is sent.
+pub(crate) fn structural(version: &Value, number: usize) -> Result<Structural, Vec<FieldError>> {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&open);
+    let (spec, versions) = (Path::new("spec"), "versions");
+    let versions = spec.child(versions);
+    let version = versions.index(number);
+    let inner = version.child("schema");
+    Structural::compile(schema, &inner.child("openAPIV3Schema"))
 }
 
 fn subresources(

@@ -10,8 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use kinds::schema::{Catalogue, TypeId};
+use kinds::structural::Structural;
 use rules::GroupResource;
 
+pub(crate) use custom::structural;
 pub use custom::{CustomKind, PrinterColumn, ScalePaths, define};
 pub use discovery::{Discovery, Document};
 
@@ -57,7 +59,7 @@ pub struct Schema {
 #[derive(Clone)]
 pub enum Shelved {
     Builtin(&'static Catalogue),
-    Custom(Arc<Catalogue>),
+    Custom(Arc<Structural>),
 }
 
 impl std::ops::Deref for Shelved {
@@ -66,7 +68,7 @@ impl std::ops::Deref for Shelved {
     fn deref(&self) -> &Catalogue {
         match self {
             Shelved::Builtin(catalogue) => catalogue,
-            Shelved::Custom(catalogue) => catalogue,
+            Shelved::Custom(structural) => structural.catalogue(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
 
 mod basics;
+mod definitions;
 mod fill;
 mod pod_spec;
 mod pods;
@@ -138,8 +139,8 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &basics::ResourceClaims,
         ("networking.k8s.io", "ingresses")
         | ("policy", "poddisruptionbudgets")
-        | ("resource.k8s.io", "deviceclasses")
-        | ("apiextensions.k8s.io", "customresourcedefinitions") => &basics::Counted,
+        | ("resource.k8s.io", "deviceclasses") => &basics::Counted,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
         _ => &Plain,
     }
 }
