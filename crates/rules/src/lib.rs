@@ -9,9 +9,9 @@
 //! object ── rulebook.measure ──▶ Verdict { lines, refusals } ──▶ ledger.decide
 //! ```
 //!
-//! Policies say which objects they mean, and how much of what, by [`selector`]s, [`jsonpath`]s and [`cel`] expressions. Those come from
-//! users: each is compiled once, when its policy is stored, every compile and every evaluation is bounded, and a bad one
-//! is a typed error in the words of the system it comes from.
+//! Policies say which objects they mean, and how much of what, by [`selector`]s, [`jsonpath`]s and [`cel`] expressions.
+//! Those come from users: each is compiled once, when its policy is stored, every compile and every evaluation is bounded,
+//! and a bad one is a typed error in the words of the system it comes from.
 //!
 //! Everything here is pure: no clock, no randomness, no I/O.
 
