@@ -16,11 +16,13 @@ mod batch;
 pub mod disk;
 pub mod embedded;
 mod error;
+pub mod etcd;
 mod memory;
 
 pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
 pub use embedded::{EmbeddedStore, Space};
 pub use error::StoreError;
+pub use etcd::EtcdStore;
 pub use memory::{MemoryStore, SharedMemory};
 
 /// Is given table, key and value of every row.
@@ -39,6 +41,12 @@ pub trait Store: Send {
 
     /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.
     fn close(self: Box<Self>) -> Result<(), StoreError>;
+
+    /// The longest row this store takes, key and value together. Longer ones make a commit fail, so an engine refuses what
+    /// would need one.
+    fn row_bytes_max(&self) -> usize {
+        VALUE_BYTES_MAX
+    }
 
     /// Whether there is room for growth; stays up to date. A store that never runs out says so forever.
     fn space(&self) -> Space {

@@ -1,6 +1,7 @@
 //! The stores against a plain map: what was committed is what is loaded, whatever the disk does in between.
 
 mod embedded;
+mod etcd;
 mod faults;
 mod golden;
 mod test_disk;

@@ -1,0 +1,240 @@
+//! Two ways to make a batch durable: in one transaction, or, when it is too large for one, in pieces that count only once a
+//! marker says that all of them are there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+
+use super::client::Client;
+use super::lead::Leadership;
+use super::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
+use super::{Keys, ROW_BYTES_MAX, failed};
+use crate::batch::{Batch, Row, Rows, Table};
+use crate::error::StoreError;
+
+/// etcd takes 128 operations in a transaction unless told otherwise; one of them counts the commit, one may drop the marker.
+const TXN_OPS: usize = 126;
+
+/// Below etcd's default of 1.5 MiB for a request, with room for what surrounds the rows.
+const TXN_BYTES: usize = 1024 * 1024;
+
+/// How long an etcd that does not answer is asked again before the commit fails, and with it this leader.
+const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The rows of a batch by their keys in etcd, each with its last state only: a transaction may name a key once.
+pub type LastStates = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+pub fn last_states(keys: &Keys, batch: &Batch) -> Result<LastStates, StoreError> {
+    let mut rows = LastStates::new();
+    for row in batch.rows() {
+        let length = row.key.len() + row.value.map_or(0, <[u8]>::len);
+        if length > ROW_BYTES_MAX {
+            return Err(StoreError::Oversize { table: row.table, length });
+        }
+        rows.insert(keys.row(row.table, row.key), row.value.map(<[u8]>::to_vec));
+    }
+    Ok(rows)
+}
+
+#[derive(Clone)]
+pub struct Writer {
+    pub client: Client,
+    pub keys: Arc<Keys>,
+    pub leadership: Arc<Leadership>,
+}
+
+/// One transaction's share of a batch.
+type Piece = Vec<RequestOp>;
+
+impl Writer {
+    /// Makes the rows durable as commit number `commits + 1`.
+    pub async fn commit(&self, rows: LastStates, commits: u64) -> Result<(), StoreError> {
+        let mut pieces = split(&rows);
+        match pieces.len() {
+            0 => self.fenced(Vec::new(), commits, commits + 1).await,
+            1 => self.fenced(pieces.remove(0), commits, commits + 1).await,
+            _ => self.commit_staged(rows, commits).await,
+        }
+    }
+
+    /// Finishes or drops what an earlier leader left half done; the number of the last commit.
+    pub async fn recover(&self) -> Result<u64, StoreError> {
+        let commits = match self.get(&self.keys.commit).await? {
+            Some(found) => parse_number(&found.value).ok_or_else(|| damaged(&found.key, "it is not a number"))?,
+            // The very first start: every later transaction compares with this key, so it must exist.
+            None => {
+                let create = TxnRequest {
+                    compare: vec![
+                        Compare::created_at(&self.keys.leader, self.leadership.revision),
+                        Compare::created_at(&self.keys.commit, 0),
+                    ],
+                    success: vec![RequestOp::put(&self.keys.commit, &number(0))],
+                    failure: vec![RequestOp::get(&self.keys.leader)],
+                };
+                let answer = self.txn(create).await?;
+                self.still_leading(&answer)?;
+                0
+            }
+        };
+        match self.get(&self.keys.marker).await? {
+            // The number moves with the marker, so this batch is the last commit and only has to be spread.
+            Some(marker) => self.finish_staged(&marker, commits).await?,
+            None => self.fenced(vec![RequestOp::delete_prefix(&self.keys.staged)], commits, commits).await?,
+        }
+        Ok(commits)
+    }
+
+    /// Stages the batch in pieces, then sets the marker: from then on it counts. Spreading it over the rows may be finished by
+    /// the next leader, but no other commit comes before that.
+    async fn commit_staged(&self, rows: LastStates, commits: u64) -> Result<(), StoreError> {
+        self.stage(&rows, commits).await?;
+        self.spread(&rows, commits + 1).await
+    }
+
+    async fn stage(&self, rows: &LastStates, commits: u64) -> Result<(), StoreError> {
+        let mut encoded = Batch::new();
+        for (key, value) in rows {
+            encoded.push(Row { table: Table::META, key, value: value.as_deref() });
+        }
+        let pieces = encoded.encoded().chunks(TXN_BYTES);
+        let count = pieces.len() as u64;
+        for (index, piece) in pieces.enumerate() {
+            let stage = RequestOp::put(&self.staged_key(index as u64), piece);
+            self.fenced(vec![stage], commits, commits).await?;
+        }
+        let marker = [number(count).as_slice(), &number(crc32fast::hash(encoded.encoded()).into())].concat();
+        self.fenced(vec![RequestOp::put(&self.keys.marker, &marker)], commits, commits + 1).await
+    }
+
+    async fn finish_staged(&self, marker: &KeyValue, commits: u64) -> Result<(), StoreError> {
+        let (count, checksum) = marker.value.split_at_checked(8).unwrap_or_default();
+        let (Some(count), Some(checksum)) = (parse_number(count), parse_number(checksum)) else {
+            return Err(damaged(&marker.key, "it does not say how many pieces there are"));
+        };
+        let mut encoded = Vec::new();
+        for index in 0..count {
+            let key = self.staged_key(index);
+            let piece = self.get(&key).await?.ok_or_else(|| damaged(&key, "a piece of a commit is missing"))?;
+            encoded.extend_from_slice(&piece.value);
+        }
+        if u64::from(crc32fast::hash(&encoded)) != checksum {
+            return Err(damaged(&marker.key, "the pieces of a commit do not match its checksum"));
+        }
+        let rows = Rows::decode(&encoded).map(|row| (row.key.to_vec(), row.value.map(<[u8]>::to_vec))).collect();
+        self.spread(&rows, commits).await
+    }
+
+    /// Writes the rows of a staged batch to their places; the last transaction takes the marker and the pieces away.
+    async fn spread(&self, rows: &LastStates, commits: u64) -> Result<(), StoreError> {
+        for piece in split(rows) {
+            self.fenced(piece, commits, commits).await?;
+        }
+        let clean = vec![RequestOp::delete(&self.keys.marker), RequestOp::delete_prefix(&self.keys.staged)];
+        self.fenced(clean, commits, commits).await
+    }
+
+    /// One transaction that only the leader can do, and only after commit `before`. With `after` above it the transaction is
+    /// that commit; otherwise doing it twice must be harmless.
+    async fn fenced(&self, mut operations: Vec<RequestOp>, before: u64, after: u64) -> Result<(), StoreError> {
+        if after != before {
+            operations.push(RequestOp::put(&self.keys.commit, &number(after)));
+        }
+        let request = TxnRequest {
+            compare: vec![
+                Compare::created_at(&self.keys.leader, self.leadership.revision),
+                Compare::has_value(&self.keys.commit, &number(before)),
+            ],
+            success: operations,
+            failure: vec![RequestOp::get(&self.keys.leader), RequestOp::get(&self.keys.commit)],
+        };
+        let answer = self.txn(request).await?;
+        if answer.succeeded {
+            return Ok(());
+        }
+        self.still_leading(&answer)?;
+        // We lead, so nobody but us has counted on: an earlier attempt got through and only its answer was lost.
+        match answer.found(1).and_then(|commit| parse_number(&commit.value)) {
+            Some(found) if found == after => Ok(()),
+            found => Err(damaged(&self.keys.commit, &format!("expected commit {before}, found {found:?}"))),
+        }
+    }
+
+    /// Asks again for a while when etcd does not answer. Whether an attempt got through is found out by the next one.
+    async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, StoreError> {
+        let started = Instant::now();
+        loop {
+            match self.client.txn(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(status) if is_passing(status.code()) && started.elapsed() < PATIENCE => sleep(RETRY).await,
+                Err(status) if status.message().contains("database space exceeded") => {
+                    return Err(StoreError::Full { place: "etcd".to_owned() });
+                }
+                Err(status) => return Err(failed("writing to etcd", &status)),
+            }
+        }
+    }
+
+    async fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, StoreError> {
+        let request = RangeRequest { key: key.to_vec(), ..RangeRequest::default() };
+        let answer = self.client.range(request).await.map_err(|status| failed("reading from etcd", &status))?;
+        Ok(answer.kvs.into_iter().next())
+    }
+
+    fn still_leading(&self, refused: &TxnResponse) -> Result<(), StoreError> {
+        match refused.found(0) {
+            _ if refused.succeeded => Ok(()),
+            Some(leader) if leader.create_revision == self.leadership.revision => Ok(()),
+            Some(leader) => Err(StoreError::Fenced { leader: String::from_utf8_lossy(&leader.value).into_owned() }),
+            None => Err(StoreError::Fenced { leader: "nobody, our lease has ended".to_owned() }),
+        }
+    }
+
+    fn staged_key(&self, index: u64) -> Vec<u8> {
+        let mut key = self.keys.staged.clone();
+        key.extend_from_slice(format!("{index:08}").as_bytes());
+        key
+    }
+}
+
+/// The rows as operations, in as many transactions as they need.
+fn split(rows: &LastStates) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut bytes = 0;
+    for (key, value) in rows {
+        let size = key.len() + value.as_ref().map_or(0, Vec::len);
+        bytes += size;
+        let operation = match value {
+            Some(value) => RequestOp::put(key, value),
+            None => RequestOp::delete(key),
+        };
+        match pieces.last_mut() {
+            Some(piece) if piece.len() < TXN_OPS && bytes <= TXN_BYTES => piece.push(operation),
+            _ => {
+                pieces.push(vec![operation]);
+                bytes = size;
+            }
+        }
+    }
+    pieces
+}
+
+/// Whether the same request may get through in a moment.
+fn is_passing(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+}
+
+fn number(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn parse_number(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_be_bytes)
+}
+
+fn damaged(key: &[u8], what: &str) -> StoreError {
+    StoreError::Corrupt { file: String::from_utf8_lossy(key).into_owned(), offset: 0, what: what.to_owned() }
+}
