@@ -141,6 +141,11 @@ impl Ledger {
         queue.map_or_else(Vec::new, |queue| queue.iter().map(|(place, _)| place.subject).collect())
     }
 
+    /// Whether the ledger knows the subject at all; cheaper than looking at it.
+    pub fn is_live(&self, subject: SubjectId) -> bool {
+        self.subjects.find(subject).is_some()
+    }
+
     pub fn subject(&self, subject: SubjectId) -> Option<SubjectView> {
         let subject = self.subjects.get(self.subjects.find(subject)?);
         let sequence = subject.sequence;

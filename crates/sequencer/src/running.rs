@@ -74,6 +74,14 @@ impl<C, A> Running<C, A> {
         let _closed = self.ending.clone().changed().await;
     }
 
+    /// [`Running::ended`] as a future of its own, for a task that watches over the sequencer.
+    pub fn ending(&self) -> impl Future<Output = ()> + Send + use<C, A> {
+        let mut ending = self.ending.clone();
+        async move {
+            let _closed = ending.changed().await;
+        }
+    }
+
     /// Takes no further command; those already accepted are still decided, committed and answered.
     pub async fn stop(&self) {
         // A closed queue means that it has ended already.

@@ -120,7 +120,7 @@ impl Engine {
         terms: Option<Terms>,
         dry_run: bool,
     ) -> Result<Option<ledger::Plan>, Refused> {
-        if !self.rulebook.concerns(&key.resource, &key.namespace) && self.ledger.subject(draft.uid).is_none() {
+        if !self.rulebook.concerns(&key.resource, &key.namespace) && !self.ledger.is_live(draft.uid) {
             return Ok(None);
         }
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
@@ -274,7 +274,7 @@ impl Engine {
     ) -> Written {
         let key = stored.key.clone();
         self.revision += 1;
-        if self.ledger.subject(stored.uid).is_some() {
+        if self.ledger.is_live(stored.uid) {
             let receipt = self.ledger.release(stored.uid);
             self.note_receipt(&receipt, publication);
         }

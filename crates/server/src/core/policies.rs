@@ -263,7 +263,7 @@ impl Engine {
                 self.policies.open_buckets(&mut self.ledger, unopened);
                 let (charges, _) = self.policies.charges(&verdict);
                 let terms = verdict.terms.unwrap_or(Terms::Adopt);
-                if charges.is_empty() && self.ledger.subject(object.uid).is_none() {
+                if charges.is_empty() && !self.ledger.is_live(object.uid) {
                     continue;
                 }
                 if let Ok(plan) = self.ledger.decide(object.uid, &charges, &terms) {
