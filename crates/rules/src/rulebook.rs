@@ -250,12 +250,12 @@ impl Rulebook {
 
     fn unindex(&mut self, id: PolicyId) {
         for (resource, place) in self.places(id) {
-            if let Some(places) = self.index.get_mut(&resource) {
-                if let Some(rules) = places.get_mut(&place) {
-                    rules.retain(|entry| entry.policy != id);
-                    if rules.is_empty() {
-                        places.remove(&place);
-                    }
+            if let Some(places) = self.index.get_mut(&resource)
+                && let Some(rules) = places.get_mut(&place)
+            {
+                rules.retain(|entry| entry.policy != id);
+                if rules.is_empty() {
+                    places.remove(&place);
                 }
             }
         }
@@ -272,12 +272,12 @@ impl Rulebook {
     }
 
     fn delete(&mut self, resource: &GroupResource, place: &Arc<str>, entry: RuleRef) {
-        if let Some(places) = self.index.get_mut(resource) {
-            if let Some(rules) = places.get_mut(place) {
-                rules.retain(|known| *known != entry);
-                if rules.is_empty() {
-                    places.remove(place);
-                }
+        if let Some(places) = self.index.get_mut(resource)
+            && let Some(rules) = places.get_mut(place)
+        {
+            rules.retain(|known| *known != entry);
+            if rules.is_empty() {
+                places.remove(place);
             }
         }
     }

@@ -12,6 +12,9 @@ use smallvec::SmallVec;
 
 use crate::{GroupResource, PolicyId};
 
+/// What was computed from the object so far, by type.
+type Memo = SmallVec<[(TypeId, Rc<dyn Any>); 1]>;
+
 /// The object a decision is about, as the rules see it.
 pub struct Subject<'a> {
     pub id: SubjectId,
@@ -19,7 +22,7 @@ pub struct Subject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub object: &'a Value,
-    memo: RefCell<SmallVec<[(TypeId, Rc<dyn Any>); 1]>>,
+    memo: RefCell<Memo>,
 }
 
 impl<'a> Subject<'a> {
