@@ -15,6 +15,7 @@
 mod check;
 mod convert;
 mod cost;
+mod inputs;
 mod library;
 
 use std::fmt;
@@ -25,6 +26,7 @@ use kube_cel::cel::{IdedExpr, Value};
 use quantity::Quantity;
 
 pub use convert::Outcome;
+pub use inputs::{Inputs, duration, timestamp};
 pub use library::FUNCTIONS;
 
 /// The longest expression compiled. The longest rules in published CRDs are a quarter of this.
