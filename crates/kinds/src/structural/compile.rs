@@ -16,7 +16,12 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub(super) fn compile(schema: &Value, path: &Path<'_>) -> Result<Structural, Vec<FieldError>> {
     let mut compiler = Compiler { catalogue: Catalogue::new(), patterns: HashMap::new(), imported: HashMap::new() };
     let root = compiler.node(schema, true).map_err(|why| vec![FieldError::internal(path, why)])?;
-    Ok(Structural { catalogue: compiler.catalogue, root, patterns: compiler.patterns })
+    Ok(Structural {
+        catalogue: compiler.catalogue,
+        root,
+        patterns: compiler.patterns,
+        rules: super::rules::Rules::default(),
+    })
 }
 
 struct Compiler {

@@ -77,7 +77,7 @@ fn walk_defaults(structural: &Structural, ty: TypeId, schema: &Value, path: &Pat
         let at = path.child("default");
         let mut pruned = value.clone();
         if !prune::prune(catalogue, ty, &mut pruned).is_empty() {
-            errors.push(FieldError::invalid(&at, value.clone(), "must not have unknown fields"));
+            errors.push(FieldError::invalid(at, value.clone(), "must not have unknown fields"));
         }
         default(catalogue, ty, &mut pruned);
         let at = at.to_string();

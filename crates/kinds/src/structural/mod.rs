@@ -6,14 +6,19 @@
 //!
 //! A request goes `prune → default → (admission) → validate`. Errors are [`FieldError`]s in Kubernetes' words.
 
+mod cel_value;
 mod check;
 mod compile;
 mod defaults;
+mod evaluate;
 mod format;
 mod pattern;
 mod prune;
+mod rules;
 mod validate;
 
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +27,9 @@ use std::collections::HashMap;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::field_error::{FieldError, Path};
+use crate::field_error::{FieldError, Path, Reason};
 use crate::schema::{Catalogue, TypeId};
+pub use evaluate::OBJECT_COST_MAX;
 
 /// Deepest nesting of a schema. Walks recurse over it, and no API anyone can use is deeper.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
@@ -40,6 +46,7 @@ pub struct Structural {
     catalogue: Catalogue,
     root: TypeId,
     patterns: HashMap<Box<str>, Regex>,
+    rules: rules::Rules,
 }
 
 impl Structural {
@@ -49,9 +56,13 @@ impl Structural {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let structural = compile::compile(schema, path)?;
+        let mut structural = compile::compile(schema, path)?;
         let errors = defaults::check(&structural, schema, path);
-        if errors.is_empty() { Ok(structural) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        structural.rules = rules::compile(&structural, schema, path)?;
+        Ok(structural)
     }
 
     pub fn catalogue(&self) -> &Catalogue {
@@ -76,6 +87,22 @@ impl Structural {
     /// What is wrong with an object. On an update, faults of fields that did not change are let pass: the object was
     /// stored before the schema became stricter.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        validate::validate(self, object, old)
+        let mut errors = validate::validate(self, object, old);
+        if self.rules.by_type.is_empty() {
+            return errors;
+        }
+        // A rule may take for granted what the schema says; on an object that breaks the schema it would only add noise.
+        let blocks = |error: &FieldError| {
+            use Reason::{InternalError, Required, TooLong, TooMany, TypeInvalid};
+            matches!(error.reason, Required | InternalError | TooLong | TooMany | TypeInvalid)
+        };
+        if errors.iter().any(blocks) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                          errors to complete validation";
+            errors.push(FieldError::invalid(validate::NO_PATH, Value::Null, detail));
+        } else {
+            errors.extend(evaluate::evaluate(self, object, old));
+        }
+        errors
     }
 }

@@ -298,8 +298,8 @@ impl<'v> Correlated<'v> {
 }
 
 fn key_of(keys: &[Box<str>], item: &Value) -> Value {
-    let key = |name: &Box<str>| Some((name.to_string(), item.get(&**name)?.clone()));
-    Value::Object(keys.iter().filter_map(key).collect())
+    let key = |name: &str| Some((name.to_owned(), item.get(name)?.clone()));
+    Value::Object(keys.iter().filter_map(|name| key(name)).collect())
 }
 
 /// The sentence of the OpenAPI validator: `spec.replicas in body should be …`.
