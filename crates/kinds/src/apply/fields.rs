@@ -9,17 +9,27 @@ use super::element;
 use super::set::{FieldSet, Growing, Node, children, has_children, is_member};
 
 pub(super) fn fields_of(cursor: Cursor<'_>, value: &Value) -> FieldSet {
-    FieldSet::from_root(walk(cursor, value).finish())
+    FieldSet::from_root(walk(cursor, value, false).finish())
 }
 
-fn walk(cursor: Cursor<'_>, value: &Value) -> Growing {
+/// The same with every declared field a member, empty lists included: what is there, as opposed to what is owned.
+pub(super) fn places_of(cursor: Cursor<'_>, value: &Value) -> FieldSet {
+    with_named_parents(cursor, &FieldSet::from_root(walk(cursor, value, true).finish()))
+}
+
+fn walk(cursor: Cursor<'_>, value: &Value, with_empty_lists: bool) -> Growing {
     let mut out = Growing::default();
     match cursor.atom(Some(value)) {
         Atom::Leaf => out.member = true,
         Atom::Fields => {
             for (name, field) in value.as_object().into_iter().flatten() {
-                let mut below = walk(cursor.child(name), field);
-                let is_void = field.is_null() || field.as_object().is_some_and(|fields| fields.is_empty());
+                let mut below = walk(cursor.child(name), field, with_empty_lists);
+                let is_void = match field {
+                    Value::Null => true,
+                    Value::Object(fields) => fields.is_empty(),
+                    Value::Array(items) => items.is_empty() && with_empty_lists,
+                    _ => false,
+                };
                 // A declared field is owned through what is in it; a key of a map exists because somebody put it there.
                 below.member |= is_void || !cursor.declares(name);
                 out.insert(element::field(name), below);
@@ -31,8 +41,11 @@ fn walk(cursor: Cursor<'_>, value: &Value) -> Growing {
             for item in items {
                 let Ok(element) = element::item(cursor.catalogue, list, item) else { continue };
                 // Items that share an identity are owned together, without looking inside.
-                let below =
-                    if seen.insert(element.clone()) { walk(cursor.item(list), item) } else { Growing::default() };
+                let below = if seen.insert(element.clone()) {
+                    walk(cursor.item(list), item, with_empty_lists)
+                } else {
+                    Growing::default()
+                };
                 out.insert(element, Growing { member: true, ..below });
             }
         }

@@ -95,17 +95,27 @@ fn merge_items(cursor: Cursor<'_>, list: &List, live: &[Value], applied: &[Value
     (!out.is_empty()).then_some(Value::Array(out))
 }
 
+/// What stays in the place of an object or list that lost all it had.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Emptied {
+    /// Nothing: the result is to be stored.
+    Gone,
+    /// A null, which still counts as a field in the field set of the result.
+    Null,
+}
+
 /// The value without the members of `unwanted`. None when nothing is left of it.
-pub(super) fn remove(cursor: Cursor<'_>, value: &Value, unwanted: &Node) -> Option<Value> {
+pub(super) fn remove(cursor: Cursor<'_>, value: &Value, unwanted: &Node, emptied: Emptied) -> Option<Value> {
     if unwanted.is_empty() {
         return Some(value.clone());
     }
     let remains = |cursor: Cursor<'_>, value: &Value, element: &str| match child(unwanted, element) {
         None => Some(value.clone()),
         Some(node) if is_member(node) => None,
-        Some(node) if has_children(node) => remove(cursor, value, node),
+        Some(node) if has_children(node) => remove(cursor, value, node, emptied),
         Some(_) => Some(value.clone()),
     };
+    let rest = (emptied == Emptied::Null).then_some(Value::Null);
     match (cursor.atom(Some(value)), value) {
         (Atom::Fields, Value::Object(fields)) => {
             let kept: Map<String, Value> = fields
@@ -114,7 +124,7 @@ pub(super) fn remove(cursor: Cursor<'_>, value: &Value, unwanted: &Node) -> Opti
                     Some((name.clone(), remains(cursor.child(name), field, &element::field(name))?))
                 })
                 .collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            if kept.is_empty() { rest } else { Some(Value::Object(kept)) }
         }
         (Atom::Items(list), Value::Array(items)) => {
             let kept: Vec<Value> = items
@@ -124,10 +134,10 @@ pub(super) fn remove(cursor: Cursor<'_>, value: &Value, unwanted: &Node) -> Opti
                     Err(_) => Some(item.clone()),
                 })
                 .collect();
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            if kept.is_empty() { rest } else { Some(Value::Array(kept)) }
         }
         // The schema has become atomic since these members were recorded: they stand for the whole.
-        (Atom::Leaf, Value::Object(_) | Value::Array(_)) => None,
+        (Atom::Leaf, Value::Object(_) | Value::Array(_)) => rest,
         _ => Some(value.clone()),
     }
 }

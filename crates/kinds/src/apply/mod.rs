@@ -36,8 +36,9 @@ use compare::{Changes, compare};
 pub use conflict::{Conflict, Conflicts};
 pub use created::{created, created_fields, created_text};
 use cursor::Cursor;
-use fields::{fields_of, with_named_parents};
+use fields::{fields_of, places_of, with_named_parents};
 pub use managed::{Entry, Managed, OLD_UPDATES_MANAGER, Operation, UPDATERS_MAX};
+use merge::Emptied;
 pub use set::FieldSet;
 
 /// Who writes what kind of object, when.
@@ -278,19 +279,20 @@ fn check_applied(cursor: Cursor<'_>, applied: &Value, by: &Writer<'_>) -> Result
 
 /// Takes away what the manager applied last time, does not apply now, and nobody else owns.
 fn prune(cursor: Cursor<'_>, merged: Value, others: &Managed, own: &Entry, last: &Entry) -> Value {
-    let take = |unwanted: &FieldSet| {
-        merge::remove(cursor, &merged, unwanted.root()).unwrap_or_else(|| Value::Object(Map::new()))
+    let take = |unwanted: &FieldSet, emptied| {
+        merge::remove(cursor, &merged, unwanted.root(), emptied).unwrap_or_else(|| Value::Object(Map::new()))
     };
+    let set_of = |value: &Value| places_of(cursor, value);
     let last_set = with_named_parents(cursor, &last.fields);
-    let without_last = with_named_parents(cursor, &fields_of(cursor, &take(&last_set)));
+    let without_last = set_of(&take(&last_set, Emptied::Null));
     // Everything somebody owns comes back …
     let owned = others.entries.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
-    let merged_set = with_named_parents(cursor, &fields_of(cursor, &merged));
+    let merged_set = set_of(&merged);
     let kept = without_last.union(&with_named_parents(cursor, &owned));
-    let pruned = take(&merged_set.clone().difference(&kept));
+    let pruned = take(&merged_set.clone().difference(&kept), Emptied::Null);
     // … and so does what nobody owns but was not ours to take: only what we had applied goes.
-    let pruned_set = with_named_parents(cursor, &fields_of(cursor, &pruned));
-    take(&merged_set.difference(&pruned_set).intersection(&last_set))
+    let pruned_set = set_of(&pruned);
+    take(&merged_set.difference(&pruned_set).intersection(&last_set), Emptied::Gone)
 }
 
 /// The fields `kubectl apply --server-side` may take without force: those its client-side predecessor applied and nobody
