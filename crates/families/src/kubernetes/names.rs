@@ -217,7 +217,7 @@ pub fn qualified_name_errors(value: &str) -> Vec<String> {
         }
         _ => {
             let hint = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {QUALIFIED} {hint}")];
+            return vec![format!("a valid label key {QUALIFIED} {hint}")];
         }
     };
     if name.is_empty() {
@@ -353,7 +353,7 @@ mod tests {
             ("-a", "name part must consist of alphanumeric"),
             ("A_/b", "prefix part a lowercase RFC 1123 subdomain"),
             ("a..b/c", "prefix part a lowercase RFC 1123 subdomain"),
-            ("a/b/c", "a qualified name must consist of"),
+            ("a/b/c", "a valid label key must consist of"),
             (&*long, "name part must be no more than 63 bytes"),
         ] {
             let errors = qualified_name_errors(bad);

@@ -155,25 +155,37 @@ impl Resources {
 
     /// Adds every entry of the other list to this one's.
     pub fn add(&mut self, more: &Resources) -> Result<(), UsageError> {
-        for (name, value) in more.iter() {
-            let sum = match self.get(name) {
-                Some(had) => {
-                    had.checked_add(value).ok_or_else(|| UsageError::TooLarge { resource: name.to_string() })?
-                }
-                None => value,
-            };
-            self.set(name, sum);
+        for (place, value) in more.common.iter().enumerate() {
+            let Some(value) = value else { continue };
+            self.common[place] = Some(sum(self.common[place], *value, COMMON[place].name())?);
+        }
+        for (name, value) in &more.other {
+            let sum = sum(self.other.get(name).copied(), *value, name)?;
+            self.other.insert(name.clone(), sum);
         }
         Ok(())
     }
 
     /// Raises every entry to at least the other list's.
     pub fn raise_to(&mut self, least: &Resources) {
-        for (name, value) in least.iter() {
-            if self.get(name).is_none_or(|had| value.amount > had.amount) {
-                self.set(name, value);
+        let is_less = |had: Option<Measured>, value: &Measured| had.is_none_or(|had| value.amount > had.amount);
+        for (place, value) in least.common.iter().enumerate() {
+            if value.is_some_and(|value| is_less(self.common[place], &value)) {
+                self.common[place] = *value;
             }
         }
+        for (name, value) in &least.other {
+            if is_less(self.other.get(name).copied(), value) {
+                self.other.insert(name.clone(), *value);
+            }
+        }
+    }
+}
+
+fn sum(had: Option<Measured>, more: Measured, name: &str) -> Result<Measured, UsageError> {
+    match had {
+        None => Ok(more),
+        Some(had) => had.checked_add(more).ok_or_else(|| UsageError::TooLarge { resource: name.to_string() }),
     }
 }
 

@@ -3,6 +3,7 @@
 mod desk;
 mod flow;
 mod limit_ranges;
+mod peer;
 mod relatives;
 mod scoped;
 mod validation;

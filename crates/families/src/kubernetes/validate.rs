@@ -1,19 +1,51 @@
 //! What may be written in a quota, with Kubernetes' words for what may not.
 
-use kinds::field_error::{FieldError, Path};
+use kinds::field_error::{FieldError, Path, Reason};
 use quantity::Quantity;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::names::{is_integer, is_standard, is_standard_quota, qualified_name_errors};
 use super::resources::{items, quantity_of, text};
 use super::scopes::Scope;
 
+/// The most names one quota may limit. Each is an account; a body could carry a quarter of a million of them.
+pub const HARD_MAX: usize = 1024;
+/// The most scopes, and expressions of a scope selector. There are seven scopes, and every object of the namespace is
+/// asked about each entry.
+pub const SCOPES_MAX: usize = 64;
+/// The most values of one expression, compared one by one with every pod's class.
+pub const SCOPE_VALUES_MAX: usize = 256;
+
 /// The spec of a quota, on create and on update.
 pub fn quota_spec(spec: &Value, path: &Path<'_>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = too_much(spec, path);
+    if !errors.is_empty() {
+        return errors;
+    }
     amounts(spec.get("hard"), &path.child("hard"), &mut errors);
     scopes(spec, path, &mut errors);
     scope_selector(spec, path, &mut errors);
+    errors
+}
+
+/// Refused before anything is looked at closely, so that a monstrous spec costs no more than its reading. These bounds
+/// are ours; Kubernetes has none.
+fn too_much(spec: &Value, path: &Path<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let expressions = items(spec, &["scopeSelector", "matchExpressions"]);
+    let scopes = items(spec, &["scopes"]).len();
+    if scopes > SCOPES_MAX {
+        errors.push(FieldError::too_many(path.child("scopes"), scopes, SCOPES_MAX));
+    }
+    let selector = path.child("scopeSelector");
+    let selector = selector.child("matchExpressions");
+    if expressions.len() > SCOPES_MAX {
+        errors.push(FieldError::too_many(selector, expressions.len(), SCOPES_MAX));
+    }
+    let values = expressions.iter().map(|expression| items(expression, &["values"]).len()).max().unwrap_or(0);
+    if values > SCOPE_VALUES_MAX {
+        errors.push(FieldError::too_many(selector.child("values"), values, SCOPE_VALUES_MAX));
+    }
     errors
 }
 
@@ -42,7 +74,12 @@ pub fn quota_status(status: &Value, path: &Path<'_>) -> Vec<FieldError> {
 
 /// A list of names and amounts.
 pub fn amounts(list: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    for (name, value) in list.and_then(Value::as_object).into_iter().flatten() {
+    let list = list.and_then(Value::as_object);
+    if let Some(count) = list.map(Map::len).filter(|count| *count > HARD_MAX) {
+        errors.push(FieldError::too_many(path, count, HARD_MAX));
+        return;
+    }
+    for (name, value) in list.into_iter().flatten() {
         let path = path.key(name);
         errors.extend(quota_name(name, &path));
         match quantity_of(name, value) {
@@ -133,8 +170,8 @@ fn scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(path.child("scopeName"), name, "unsupported scope"));
         }
         for _ in 0..misapplied(name, spec) {
-            let selector = selector_as_go_shows_it(expressions);
-            errors.push(FieldError::invalid(path, selector, "unsupported scope applied to resource"));
+            let detail = format!("{}: unsupported scope applied to resource", as_go_shows_it(expressions));
+            errors.push(FieldError::new(path, Reason::Invalid, None, detail));
         }
         operator(expression, name, &path, errors);
     }
@@ -168,19 +205,16 @@ fn operator(expression: &Value, scope: &str, path: &Path<'_>, errors: &mut Vec<F
     }
 }
 
-/// Kubernetes prints its internal type, whose fields have no JSON names.
-fn selector_as_go_shows_it(expressions: &[Value]) -> Value {
-    let expressions: Vec<Value> = expressions
-        .iter()
-        .map(|expression| {
-            json!({
-                "ScopeName": text(expression, &["scopeName"]),
-                "Operator": text(expression, &["operator"]),
-                "Values": expression.get("values").cloned().unwrap_or(Value::Null),
-            })
-        })
-        .collect();
-    json!({ "MatchExpressions": expressions })
+/// Kubernetes prints its internal type here: fields without JSON names, in the order of their declaration. A JSON map
+/// has an order of its own, so the text is put together by hand and stands where the bad value would.
+fn as_go_shows_it(expressions: &[Value]) -> String {
+    let shown = |expression: &Value| {
+        let field = |name: &str| json!(text(expression, &[name]));
+        let values = expression.get("values").unwrap_or(&Value::Null);
+        format!("{{\"ScopeName\":{},\"Operator\":{},\"Values\":{values}}}", field("scopeName"), field("operator"))
+    };
+    let list: Vec<String> = expressions.iter().map(shown).collect();
+    format!("{{\"MatchExpressions\":[{}]}}", list.join(","))
 }
 
 /// Warnings about a new quota whose limits allow less than its requests.

@@ -3,7 +3,7 @@
 //!
 //! [`admit`] fills in and refuses; [`defaults`] completes a LimitRange that is being written; [`validate`] checks it.
 
-mod check;
+pub(super) mod check;
 mod validate;
 
 use serde_json::{Map, Value, json};
@@ -74,7 +74,7 @@ fn aggregate(mut complaints: Vec<String>) -> String {
 }
 
 /// Gives every container the defaults it does not state, and says so in an annotation.
-fn fill_in(pod: &mut Value, range: &Value) {
+pub(super) fn fill_in(pod: &mut Value, range: &Value) {
     let mut requests = Map::new();
     let mut limits = Map::new();
     for item in items(range, &["spec", "limits"]).iter().filter(|item| text(item, &["type"]) == "Container") {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kinds::field_error::{FieldError, Path};
 use quantity::{Amount, Quantity};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::names::{is_extended, is_native, qualified_name_errors};
 use super::super::resources::{items, quantity_of, text};
@@ -14,10 +14,19 @@ use super::check::Ratio;
 /// The five lists of an item.
 const FIELDS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 
+/// The most items of a LimitRange. Each has a type of its own, and there are three.
+const ITEMS_MAX: usize = 64;
+/// The most names in one list of an item: every container is checked against, and may be given, each.
+const NAMES_MAX: usize = 256;
+
 pub fn validate(range: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::new("spec");
     let limits = spec.child("limits");
+    let count = items(range, &["spec", "limits"]).len();
+    if count > ITEMS_MAX {
+        return vec![FieldError::too_many(limits, count, ITEMS_MAX)];
+    }
     let mut seen = Vec::new();
     for (index, item) in items(range, &["spec", "limits"]).iter().enumerate() {
         let path = limits.index(index);
@@ -49,6 +58,10 @@ fn validate_item(item: &Value, kind: &str, path: &Path<'_>, errors: &mut Vec<Fie
     for field in FIELDS {
         let list = item.get(field).and_then(Value::as_object);
         let at = path.child(field);
+        if let Some(count) = list.map(Map::len).filter(|count| *count > NAMES_MAX) {
+            errors.push(FieldError::too_many(at, count, NAMES_MAX));
+            continue;
+        }
         if kind == "Pod" && field.starts_with("default") {
             if list.is_some_and(|list| !list.is_empty()) {
                 errors.push(FieldError::forbidden(at, "may not be specified when `type` is 'Pod'"));

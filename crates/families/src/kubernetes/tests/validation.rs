@@ -62,7 +62,7 @@ fn names_and_amounts() {
     assert_eq!(hard("count/a.b", "1500m"), "spec.hard[count/a.b]: Invalid value: \"1500m\": must be an integer");
     assert_eq!(hard("cpu", "-1"), "spec.hard[cpu]: Invalid value: \"-1\": must be greater than or equal to 0");
     assert!(
-        hard("a/b/c", "1").starts_with("spec.hard[a/b/c]: Invalid value: \"a/b/c\": a qualified name must consist")
+        hard("a/b/c", "1").starts_with("spec.hard[a/b/c]: Invalid value: \"a/b/c\": a valid label key must consist")
     );
     assert!(hard("pods", "many").contains("quantities must match the regular expression"));
 }
@@ -136,8 +136,8 @@ fn scope_selectors() {
     assert_eq!(
         selected("VolumeAttributesClass", "Exists", json!(null)),
         format!(
-            "{at}: Invalid value: {{\"MatchExpressions\":[{{\"Operator\":\"Exists\",\"ScopeName\":\
-             \"VolumeAttributesClass\",\"Values\":null}}]}}: unsupported scope applied to resource"
+            "{at}: Invalid value: {{\"MatchExpressions\":[{{\"ScopeName\":\"VolumeAttributesClass\",\
+             \"Operator\":\"Exists\",\"Values\":null}}]}}: unsupported scope applied to resource"
         )
     );
 }
@@ -189,4 +189,31 @@ fn requests_above_limits_are_warned_about_on_create() {
         ]
     );
     assert_eq!(write(&resource, Operation::Update, object.clone(), Some(object)).2, Vec::<String>::new());
+}
+
+#[test]
+fn monstrous_quotas_are_refused_before_they_cost_anything() {
+    let many = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>();
+    let hard: serde_json::Map<String, Value> =
+        many(1025).into_iter().map(|at| (format!("count/a{at}.b"), json!("1"))).collect();
+    assert_eq!(quota(json!({"hard": hard})), "spec.hard: Too many: 1025: must have at most 1024 items");
+    assert_eq!(quota(json!({"scopes": many(65)})), "spec.scopes: Too many: 65: must have at most 64 items");
+    let expression = json!({"scopeName": "PriorityClass", "operator": "In", "values": many(257)});
+    let at = "spec.scopeSelector.matchExpressions";
+    assert_eq!(
+        quota(json!({"scopeSelector": {"matchExpressions": vec![expression; 65]}})),
+        format!(
+            "{at}: Too many: 65: must have at most 64 items | {at}.values: Too many: 257: must have at most 256 items"
+        )
+    );
+    let limits = GroupResource::core("limitranges");
+    let range = |spec: Value| write(&limits, Operation::Create, json!({"spec": spec}), None).0;
+    let items = vec![json!({"type": "a/b"}); 65];
+    assert_eq!(range(json!({"limits": items})), "spec.limits: Too many: 65: must have at most 64 items");
+    let names: serde_json::Map<String, Value> =
+        many(257).into_iter().map(|at| (format!("a.b/c{at}"), json!("1"))).collect();
+    assert_eq!(
+        range(json!({"limits": [{"type": "Pod", "max": names}]})),
+        "spec.limits[0].max: Too many: 257: must have at most 256 items"
+    );
 }

@@ -5,7 +5,7 @@
 //! beside the sidecars started before it, so only the peak of them counts; pod-level resources replace the sum;
 //! overhead comes on top. Where a resize is under way, the larger of what is asked and what is given counts.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -43,34 +43,57 @@ impl Needs {
 
     /// What one container leaves open.
     pub fn unstated_by(container: &Value) -> Needs {
-        let mut open = Needs::NONE;
-        for (side, name, need) in [
-            ("requests", "cpu", Needs::REQUEST_CPU),
-            ("requests", "memory", Needs::REQUEST_MEMORY),
-            ("limits", "cpu", Needs::LIMIT_CPU),
-            ("limits", "memory", Needs::LIMIT_MEMORY),
-        ] {
-            if at(container, &["resources", side, name]).is_none() {
-                open = open.with(need);
-            }
-        }
-        open
+        let stated = |side, name| at(container, &["resources", side, name]).is_some();
+        Needs::open(
+            stated("requests", "cpu"),
+            stated("requests", "memory"),
+            stated("limits", "cpu"),
+            stated("limits", "memory"),
+        )
+    }
+
+    fn unstated_in(stated: &Statement) -> Needs {
+        let (requests, limits) = (&stated.requests, &stated.limits);
+        let has = |list: &Resources, name| list.common(name).is_some();
+        Needs::open(
+            has(requests, Common::Cpu),
+            has(requests, Common::Memory),
+            has(limits, Common::Cpu),
+            has(limits, Common::Memory),
+        )
+    }
+
+    fn open(request_cpu: bool, request_memory: bool, limit_cpu: bool, limit_memory: bool) -> Needs {
+        let open = |stated: bool, need: Needs| if stated { Needs::NONE } else { need };
+        open(request_cpu, Needs::REQUEST_CPU)
+            .with(open(request_memory, Needs::REQUEST_MEMORY))
+            .with(open(limit_cpu, Needs::LIMIT_CPU))
+            .with(open(limit_memory, Needs::LIMIT_MEMORY))
     }
 }
 
-/// Requests or limits.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Side {
-    Requests,
-    Limits,
+/// Requests and limits, of a container or of a pod.
+#[derive(Clone, Default)]
+struct Statement {
+    requests: Resources,
+    limits: Resources,
 }
 
-impl Side {
-    fn field(self) -> &'static str {
-        match self {
-            Side::Requests => "requests",
-            Side::Limits => "limits",
-        }
+impl Statement {
+    fn read(resources: Option<&Value>) -> Result<Statement, UsageError> {
+        let Some(resources) = resources else { return Ok(Statement::default()) };
+        let requests = Resources::read(resources.get("requests"))?;
+        Ok(Statement { requests, limits: Resources::read(resources.get("limits"))? })
+    }
+
+    fn add(&mut self, more: &Statement) -> Result<(), UsageError> {
+        self.requests.add(&more.requests)?;
+        self.limits.add(&more.limits)
+    }
+
+    fn raise_to(&mut self, least: &Statement) {
+        self.requests.raise_to(&least.requests);
+        self.limits.raise_to(&least.limits);
     }
 }
 
@@ -78,24 +101,23 @@ impl Side {
 pub fn pod_usage(pod: &Value) -> Result<PodUsage, UsageError> {
     if is_terminal(pod) {
         let nothing = Resources::default();
-        return Ok(PodUsage { live: false, requests: nothing.clone(), limits: nothing, unstated: Needs::NONE });
+        let open = containers(pod).fold(Needs::NONE, |open, container| open.with(Needs::unstated_by(container)));
+        let unstated = if has_pod_level(pod) { Needs::NONE } else { open };
+        return Ok(PodUsage { live: false, requests: nothing.clone(), limits: nothing, unstated });
     }
-    let statuses = Statuses::of(pod);
-    let mut requests = containers_sum(pod, Side::Requests, &statuses)?;
-    let mut limits = containers_sum(pod, Side::Limits, &statuses)?;
-    replace_by_pod_level(pod, &mut requests, &mut limits)?;
-    add_overhead(pod, &mut requests, &mut limits)?;
-    Ok(PodUsage { live: true, requests, limits, unstated: unstated(pod) })
+    let (mut sum, open) = containers_sum(pod, &Statuses::of(pod))?;
+    replace_by_pod_level(pod, &mut sum)?;
+    add_overhead(pod, &mut sum)?;
+    let unstated = if has_pod_level(pod) { Needs::NONE } else { open };
+    Ok(PodUsage { live: true, requests: sum.requests, limits: sum.limits, unstated })
 }
 
 /// The requests and limits a LimitRange of type Pod looks at: what the spec asks for, without overhead, and without
 /// regard to what a running pod has been given.
 pub fn pod_asks(pod: &Value) -> Result<(Resources, Resources), UsageError> {
-    let statuses = Statuses::default();
-    let mut requests = containers_sum(pod, Side::Requests, &statuses)?;
-    let mut limits = containers_sum(pod, Side::Limits, &statuses)?;
-    replace_by_pod_level(pod, &mut requests, &mut limits)?;
-    Ok((requests, limits))
+    let (mut sum, _) = containers_sum(pod, &Statuses::default())?;
+    replace_by_pod_level(pod, &mut sum)?;
+    Ok((sum.requests, sum.limits))
 }
 
 /// A pod that ran to its end holds nothing but its place among stored objects.
@@ -124,39 +146,42 @@ pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     items(pod, &["spec", "containers"]).iter().chain(items(pod, &["spec", "initContainers"]))
 }
 
-fn unstated(pod: &Value) -> Needs {
-    if has_pod_level(pod) {
-        return Needs::NONE;
-    }
-    containers(pod).fold(Needs::NONE, |open, container| open.with(Needs::unstated_by(container)))
-}
-
-fn containers_sum(pod: &Value, side: Side, statuses: &Statuses<'_>) -> Result<Resources, UsageError> {
-    let mut sum = Resources::default();
+/// What the containers need when it is most, and what some of them leave unstated.
+fn containers_sum(pod: &Value, statuses: &Statuses<'_>) -> Result<(Statement, Needs), UsageError> {
+    let mut sum = Statement::default();
+    let mut open = Needs::NONE;
     for container in items(pod, &["spec", "containers"]) {
-        sum.add(&statuses.effective(container, side)?)?;
+        let stated = Statement::read(container.get("resources"))?;
+        open = open.with(Needs::unstated_in(&stated));
+        sum.add(&statuses.effective(container, stated)?)?;
     }
-    let mut peak = Resources::default();
-    let mut sidecars = Resources::default();
-    for container in items(pod, &["spec", "initContainers"]) {
+    let inits = items(pod, &["spec", "initContainers"]);
+    if inits.is_empty() {
+        return Ok((sum, open));
+    }
+    let mut peak = Statement::default();
+    let mut sidecars = Statement::default();
+    for container in inits {
+        let mut stated = Statement::read(container.get("resources"))?;
+        open = open.with(Needs::unstated_in(&stated));
         if text(container, &["restartPolicy"]) == "Always" {
-            let own = statuses.effective(container, side)?;
+            let own = statuses.effective(container, stated)?;
             sum.add(&own)?;
             sidecars.add(&own)?;
             peak.raise_to(&sidecars);
         } else {
-            let mut own = Resources::read(at(container, &["resources", side.field()]))?;
-            own.add(&sidecars)?;
-            peak.raise_to(&own);
+            stated.add(&sidecars)?;
+            peak.raise_to(&stated);
         }
     }
     sum.raise_to(&peak);
-    Ok(sum)
+    Ok((sum, open))
 }
 
-fn replace_by_pod_level(pod: &Value, requests: &mut Resources, limits: &mut Resources) -> Result<(), UsageError> {
-    for (side, sums) in [(Side::Requests, requests), (Side::Limits, limits)] {
-        let stated = Resources::read(at(pod, &["spec", "resources", side.field()]))?;
+fn replace_by_pod_level(pod: &Value, sum: &mut Statement) -> Result<(), UsageError> {
+    let Some(resources) = at(pod, &["spec", "resources"]) else { return Ok(()) };
+    let stated = Statement::read(Some(resources))?;
+    for (stated, sums) in [(&stated.requests, &mut sum.requests), (&stated.limits, &mut sum.limits)] {
         for (name, value) in stated.iter().filter(|(name, _)| may_be_pod_level(name)) {
             sums.set(name, value);
         }
@@ -164,14 +189,15 @@ fn replace_by_pod_level(pod: &Value, requests: &mut Resources, limits: &mut Reso
     Ok(())
 }
 
-fn add_overhead(pod: &Value, requests: &mut Resources, limits: &mut Resources) -> Result<(), UsageError> {
-    let overhead = Resources::read(at(pod, &["spec", "overhead"]))?;
-    requests.add(&overhead)?;
+fn add_overhead(pod: &Value, sum: &mut Statement) -> Result<(), UsageError> {
+    let Some(overhead) = at(pod, &["spec", "overhead"]) else { return Ok(()) };
+    let overhead = Resources::read(Some(overhead))?;
+    sum.requests.add(&overhead)?;
     for (name, value) in overhead.iter() {
         // No limit means no bound; adding the overhead to it would invent one.
-        if let Some(limit) = limits.get(name).filter(|limit| !limit.amount.is_zero()) {
-            let sum = limit.checked_add(value).ok_or_else(|| UsageError::TooLarge { resource: name.to_string() })?;
-            limits.set(name, sum);
+        if let Some(limit) = sum.limits.get(name).filter(|limit| !limit.amount.is_zero()) {
+            let more = limit.checked_add(value).ok_or_else(|| UsageError::TooLarge { resource: name.to_string() })?;
+            sum.limits.set(name, more);
         }
     }
     Ok(())
@@ -180,38 +206,34 @@ fn add_overhead(pod: &Value, requests: &mut Resources, limits: &mut Resources) -
 /// What the node reports to have given to containers, while a resize may be under way.
 #[derive(Default)]
 struct Statuses<'a> {
-    by_name: HashMap<&'a str, &'a Value>,
+    by_name: BTreeMap<&'a str, &'a Value>,
     /// The node said it can never give what is asked: the asking does not count.
     infeasible: bool,
 }
 
 impl<'a> Statuses<'a> {
     fn of(pod: &'a Value) -> Self {
-        let lists = ["containerStatuses", "initContainerStatuses"];
-        let by_name = lists
+        let Some(status) = pod.get("status") else { return Statuses::default() };
+        let by_name: BTreeMap<_, _> = ["containerStatuses", "initContainerStatuses"]
             .into_iter()
-            .flat_map(|list| items(pod, &["status", list]))
+            .flat_map(|list| items(status, &[list]))
             .filter(|status| status.get("resources").is_some_and(|resources| !resources.is_null()))
             .map(|status| (text(status, &["name"]), status))
             .collect();
-        let pending = items(pod, &["status", "conditions"])
-            .iter()
-            .find(|condition| text(condition, &["type"]) == "PodResizePending");
+        let pending =
+            items(status, &["conditions"]).iter().find(|condition| text(condition, &["type"]) == "PodResizePending");
         Self { by_name, infeasible: pending.is_some_and(|condition| text(condition, &["reason"]) == "Infeasible") }
     }
 
-    fn effective(&self, container: &Value, side: Side) -> Result<Resources, UsageError> {
-        let asked = Resources::read(at(container, &["resources", side.field()]))?;
+    fn effective(&self, container: &Value, asked: Statement) -> Result<Statement, UsageError> {
         if self.by_name.is_empty() {
             return Ok(asked);
         }
         let Some(status) = self.by_name.get(text(container, &["name"])) else { return Ok(asked) };
-        let given = Resources::read(at(status, &["resources", side.field()]))?;
-        let mut most = if self.infeasible { Resources::default() } else { asked };
+        let given = Statement::read(status.get("resources"))?;
+        let mut most = if self.infeasible { Statement::default() } else { asked };
         most.raise_to(&given);
-        if side == Side::Requests {
-            most.raise_to(&Resources::read(status.get("allocatedResources"))?);
-        }
+        most.requests.raise_to(&Resources::read(status.get("allocatedResources"))?);
         Ok(most)
     }
 }
