@@ -1,4 +1,23 @@
-//! Benchmarks: one command each, ending in plain `figure` lines.
+//! Benchmarks: one command each, `bursar bench NAME`, ending in plain lines `figure <name> <number>`.
 
 pub mod decision;
 pub mod engine;
+pub mod ledger;
+
+/// The benchmarks by name.
+pub const NAMES: &[&str] = &["ledger"];
+
+/// Not a benchmark: what one of them runs under callgrind.
+const DECISION_WORK: &str = "decision-work";
+
+/// Runs one benchmark. `this_command` are the words that make this program call this function; a benchmark may run itself.
+pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::Result<()> {
+    match (name, arguments) {
+        ("ledger", arguments) => ledger::run(arguments, this_command),
+        (DECISION_WORK, [claims, accounts]) => {
+            decision::work(decision::Size { claims: claims.parse()?, accounts: accounts.parse()? });
+            Ok(())
+        }
+        _ => anyhow::bail!("there is no benchmark \"{name}\"; there are: {}", NAMES.join(", ")),
+    }
+}
