@@ -118,14 +118,20 @@ pub struct Draft {
 
 impl Draft {
     /// Fails when the object has no metadata or no uid: a bug of the caller, answered and not panicked over.
-    pub fn new(mut value: Value) -> Result<Self, DraftError> {
+    pub fn new(value: Value) -> Result<Self, DraftError> {
+        Self::with_managed_fields(value, None)
+    }
+
+    /// The same with `managedFields` as ready text. They can be as large as the object, no rule looks at them, and
+    /// a tree of them would be built only to be written.
+    pub fn with_managed_fields(mut value: Value, managed: Option<&str>) -> Result<Self, DraftError> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or(DraftError::NoMetadata)?;
         metadata.insert("resourceVersion".into(), Value::String(String::new()));
         let uid = metadata.get("uid").and_then(Value::as_str).and_then(parse_uid).ok_or(DraftError::NoUid)?;
         let labels = metadata.get("labels").and_then(Value::as_object).map_or_else(Box::default, |labels| {
             labels.iter().filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
         });
-        let (rendered, revision_at) = render(&value)?;
+        let (rendered, revision_at) = render(&value, managed)?;
         Ok(Self { uid, value, labels, rendered, revision_at })
     }
 
@@ -171,7 +177,7 @@ fn splice(rendered: &[u8], at: usize, revision: u64) -> Bytes {
 
 /// Writes the object and notes where its (empty) resourceVersion stands. Searching for a mark afterwards would find
 /// one that a user wrote into an annotation.
-fn render(value: &Value) -> Result<(Vec<u8>, usize), DraftError> {
+fn render(value: &Value, managed: Option<&str>) -> Result<(Vec<u8>, usize), DraftError> {
     let top = value.as_object().ok_or(DraftError::NoMetadata)?;
     let mut out = Vec::with_capacity(1024);
     let mut at = 0;
@@ -182,8 +188,12 @@ fn render(value: &Value) -> Result<(Vec<u8>, usize), DraftError> {
         match (key.as_str(), field) {
             ("metadata", Value::Object(metadata)) => {
                 out.push(b'{');
+                if let Some(managed) = managed {
+                    begin_field(&mut out, 0, "managedFields").map_err(unwritable)?;
+                    out.extend_from_slice(managed.as_bytes());
+                }
                 for (number, (key, field)) in metadata.iter().enumerate() {
-                    begin_field(&mut out, number, key).map_err(unwritable)?;
+                    begin_field(&mut out, number + usize::from(managed.is_some()), key).map_err(unwritable)?;
                     if key == "resourceVersion" {
                         at = out.len() + 1;
                     }
@@ -243,6 +253,16 @@ mod tests {
         let again = Object::decode(key.clone(), &object.encode()).unwrap();
         assert_eq!((again.uid, again.revision, &again.json), (object.uid, 42, &object.json));
         assert_eq!(ObjectKey::from_row(&key.row()), Some(key));
+    }
+
+    #[test]
+    fn managed_fields_can_come_as_text() {
+        let value = json!({"metadata": {"name": "a", "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11"}});
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
+        let draft = Draft::with_managed_fields(value, Some(r#"[{"manager":"m"}]"#)).unwrap();
+        let back = draft.finish(key, 7).0.value();
+        assert_eq!(back["metadata"]["managedFields"][0]["manager"], "m");
+        assert_eq!((&back["metadata"]["name"], &back["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
     }
 
     #[test]
