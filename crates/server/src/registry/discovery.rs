@@ -19,7 +19,11 @@ pub struct Document {
 
 impl Document {
     fn new(value: &Value) -> Self {
-        let body: Bytes = value.to_string().into();
+        Self::of_bytes(value.to_string().into())
+    }
+
+    /// A document tagged by its content.
+    pub fn of_bytes(body: Bytes) -> Self {
         let mut hasher = std::hash::DefaultHasher::new();
         body.hash(&mut hasher);
         Self { body, etag: format!("\"{:016X}\"", hasher.finish()).into() }

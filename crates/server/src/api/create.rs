@@ -1,0 +1,111 @@
+//! POST to a collection.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use families::Operation;
+use http::{Response, StatusCode};
+use rules::GroupResource;
+use serde_json::{Map, Value};
+
+use super::managed::Author;
+use super::options::WriteOptions;
+use super::prepare::{Admitting, Expected, draft, schema_errors};
+use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::core::{Draft, Object, ObjectKey, Refused, WriteKind};
+use crate::registry::Served;
+
+/// Names made up for one object with generateName before giving up. Of 14 million suffixes one is taken rarely, eight in
+/// a row only when the collection is all but full.
+const GENERATED_NAMES_MAX: usize = 8;
+
+impl Api {
+    pub(super) async fn create(&self, call: Call) -> ApiResult<Response<Body>> {
+        let view = self.view(&call)?;
+        let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let mut taken = String::new();
+        for _ in 0..GENERATED_NAMES_MAX {
+            let mut warnings = Vec::new();
+            // A refused draft is gone with its refusal; the rare second try reads the body again, so that the usual
+            // one copies nothing.
+            let object = self.decode(&call, &Expected::main(&call.served), options.field_validation, &mut warnings)?;
+            let generates = meta::text(&object, "name").is_empty();
+            let author = Author::of(&call, &options);
+            let (key, draft) = self.prepare_create(&call, object, Some(&author), &mut warnings)?;
+            match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
+                Ok(written) => {
+                    let shown = view.object(&self.parts().cache, &written.object);
+                    let mut answer = response::json(StatusCode::CREATED, shown);
+                    response::warn(&mut answer, &warnings);
+                    return Ok(answer);
+                }
+                Err(Refused::AlreadyExists) if generates => taken = key.name.to_string(),
+                Err(refused) => return Err(self.refused(&call, &key, refused)),
+            }
+        }
+        Err(ApiError::no_unique_name(&call.served.resource, &taken))
+    }
+
+    /// Everything between a decoded object and the sequencer. Without an author the object's managedFields stand as they
+    /// are: server-side apply has made them.
+    pub(super) fn prepare_create(
+        &self,
+        call: &Call,
+        mut object: Value,
+        author: Option<&Author>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<(ObjectKey, Draft)> {
+        let served = &call.served;
+        let name = meta::prepare_create(&mut object, served, call.namespace(), call.now_ms)?;
+        let key = ObjectKey::new(served.resource.clone(), call.namespace(), &name);
+        self.check_namespace(&key)?;
+        clear_status(served, &mut object);
+        self.default(served, &mut object);
+        served.strategy.prepare_create(&mut object);
+        let admitting = Admitting { operation: Operation::Create, subresource: "", key: &key, old: None };
+        self.admit(&admitting, &mut object)?;
+        served.strategy.default(&mut object);
+        let mut errors = meta::validate(&object, served);
+        errors.extend(schema_errors(served, &object, None));
+        errors.extend(served.strategy.validate(&object));
+        errors.extend(self.family_errors(&admitting, &mut object, warnings));
+        if !errors.is_empty() {
+            return Err(call.invalid(&name, &errors));
+        }
+        warnings.extend(served.strategy.warnings(&object, None));
+        self.check_grant(call, &key, None, &object)?;
+        let managed = match author {
+            None => None,
+            Some(author) => {
+                meta::metadata(&mut object)?.remove("managedFields");
+                kinds::apply::created_text(&object, &author.writer(call, ""))
+            }
+        };
+        Ok((key, draft(served, object, managed.as_deref())?))
+    }
+
+    /// The namespace is looked for before the object is judged: its absence explains more than any other mistake.
+    fn check_namespace(&self, key: &ObjectKey) -> ApiResult<()> {
+        if key.namespace.is_empty() {
+            return Ok(());
+        }
+        let namespaces = GroupResource::core("namespaces");
+        let found: Option<Arc<Object>> =
+            self.parts().cache.get(&ObjectKey::new(namespaces.clone(), "", &key.namespace));
+        found.map(|_| ()).ok_or_else(|| ApiError::not_found(&namespaces, &key.namespace))
+    }
+}
+
+/// The status of a new object is not for its creator to say. A built-in kind always has one, if only an empty one.
+fn clear_status(served: &Served, object: &mut Value) {
+    let Value::Object(top) = object else { return };
+    match (served.has_status(), &served.custom) {
+        (false, _) => {}
+        (true, None) => {
+            top.insert("status".into(), Value::Object(Map::new()));
+        }
+        (true, Some(_)) => {
+            top.remove("status");
+        }
+    }
+}

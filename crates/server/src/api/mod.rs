@@ -1,0 +1,281 @@
+//! HTTP requests become verbs on objects.
+//!
+//! ```text
+//! request ─▶ Api::call ─▶ Call (who, what, options, body) ─▶ one file a verb ─▶ core (reads: Cache, writes: sequencer)
+//!                                                              └ prepare: decode, default, admit, validate
+//! ```
+//!
+//! [`Api`] is a `tower::Service`. The listener puts it behind the guard, which authenticates and authorizes; controllers
+//! inside the process reach it through [`Api::client_as`] without a socket. Either way the caller's [`Identity`] arrives in
+//! the request's extensions; a request without one is refused.
+
+mod create;
+mod delete;
+mod get;
+mod list;
+mod managed;
+mod meta;
+mod negotiate;
+mod nonresource;
+mod openapi;
+mod options;
+mod patch;
+mod prepare;
+mod response;
+mod review;
+mod scale;
+mod select;
+mod status;
+mod subresource;
+mod table;
+mod update;
+mod view;
+mod watch;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use families::{Families, Family};
+use http::{HeaderMap, Method, Request, Response};
+use rules::GroupResource;
+use tokio_util::sync::CancellationToken;
+
+use crate::authn::Authenticator;
+use crate::authz::Rbac;
+use crate::body::{self, BODY_BYTES_MAX, BodyError};
+use crate::core::{Answer, Cache, Command, ObjectKey};
+use crate::identity::Identity;
+use crate::registry::{Registry, Served, ServedSubresource};
+use crate::request::RequestInfo;
+use options::Query;
+pub use review::CacheAccounts;
+pub use status::{ApiError, ApiResult};
+
+/// What the API is made of.
+pub struct Parts {
+    pub cache: Arc<Cache>,
+    pub writes: sequencer::Handle<Command, Answer>,
+    pub registry: Arc<Registry>,
+    pub families: Families,
+    pub rbac: Arc<Rbac>,
+    /// For service account tokens and token reviews; without one both are refused.
+    pub authenticator: Option<Arc<Authenticator>>,
+    /// Milliseconds since 1970.
+    pub clock: fn() -> i64,
+    /// Cancelled when the server is to stop: watches end.
+    pub closing: CancellationToken,
+}
+
+/// The API server. Cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: Parts,
+    /// The family behind each resource whose status is a projection of the ledger.
+    projected: HashMap<GroupResource, Arc<dyn Family>>,
+    openapi: openapi::CustomDocuments,
+}
+
+/// One request about a resource.
+struct Call {
+    info: RequestInfo,
+    query: Query,
+    headers: HeaderMap,
+    identity: Arc<Identity>,
+    served: Arc<Served>,
+    body: Bytes,
+    now_ms: i64,
+}
+
+impl Call {
+    /// The namespace objects of this request are in; empty for cluster-scoped resources.
+    fn namespace(&self) -> &str {
+        if self.served.namespaced { &self.info.namespace } else { "" }
+    }
+
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.served.resource.clone(), self.namespace(), &self.info.name)
+    }
+
+    fn not_found(&self) -> ApiError {
+        ApiError::not_found(&self.served.resource, &self.info.name)
+    }
+
+    fn invalid(&self, name: &str, errors: &[kinds::field_error::FieldError]) -> ApiError {
+        ApiError::invalid(&self.served.resource.group, &self.served.kind, name, errors)
+    }
+
+    fn user_agent(&self) -> &str {
+        self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    fn subresource(&self) -> ApiResult<&ServedSubresource> {
+        self.served.subresource(&self.info.subresource).ok_or_else(ApiError::no_such_path)
+    }
+}
+
+/// Milliseconds since 1970, from the system's clock.
+pub fn system_clock() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+}
+
+impl Api {
+    pub fn new(parts: Parts) -> Api {
+        let projected = parts
+            .families
+            .iter()
+            .flat_map(|family| {
+                family.policies().into_iter().chain(family.projected()).map(|resource| (resource, family.clone()))
+            })
+            .collect();
+        Api { inner: Arc::new(Inner { parts, projected, openapi: openapi::CustomDocuments::default() }) }
+    }
+
+    pub fn parts(&self) -> &Parts {
+        &self.inner.parts
+    }
+
+    /// A Kubernetes client that speaks to this server without a socket, as `identity`.
+    pub fn client_as(&self, identity: Identity) -> kube::Client {
+        kube::Client::new(InProcess { api: self.clone(), identity: Arc::new(identity) }, "default")
+    }
+
+    async fn handle(&self, request: Request<Body>) -> Response<Body> {
+        let head = request.method() == Method::HEAD;
+        let mut response = match self.answer(request).await {
+            Ok(response) => response,
+            Err(error) => error.into_response(),
+        };
+        if head {
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+
+    async fn answer(&self, request: Request<Body>) -> ApiResult<Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        let identity = parts
+            .extensions
+            .remove::<Arc<Identity>>()
+            .ok_or_else(|| ApiError::new(http::StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"))?;
+        let info = match parts.extensions.remove::<RequestInfo>() {
+            Some(info) => info,
+            None => {
+                RequestInfo::parse(&parts.method, &parts.uri).map_err(|bad| ApiError::bad_request(bad.to_string()))?
+            }
+        };
+        let query = Query::parse(parts.uri.query())?;
+        if !info.is_resource {
+            return self.nonresource(&parts.method, &info, &query, &parts.headers, &identity).await;
+        }
+        let served = self.parts().registry.resolve(&info.group, &info.version, &info.resource);
+        let served =
+            served.filter(|served| served.namespaced || is_unscoped(&info)).ok_or_else(ApiError::no_such_path)?;
+        let body = body::read(body, BODY_BYTES_MAX).await.map_err(|error| match error {
+            BodyError::TooLarge(limit) => ApiError::too_large(limit),
+            BodyError::Slow => ApiError::timeout(error.to_string()),
+            BodyError::Broken(_) => ApiError::bad_request(error.to_string()),
+        })?;
+        let now_ms = (self.parts().clock)();
+        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms };
+        self.dispatch(call).await
+    }
+
+    async fn dispatch(&self, call: Call) -> ApiResult<Response<Body>> {
+        if !call.info.rest.is_empty() {
+            return Err(ApiError::no_such_path());
+        }
+        if !call.info.subresource.is_empty() {
+            return self.subresource(call).await;
+        }
+        let verb = call.info.verb.clone();
+        if !call.served.verbs.contains(&&*verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        // Objects of a namespaced resource can be listed over all namespaces, and nothing else.
+        let everywhere = call.served.namespaced && call.info.namespace.is_empty();
+        match &*verb {
+            "list" => self.list(call).await,
+            "watch" => self.watch(call).await,
+            _ if everywhere => Err(ApiError::method_not_allowed()),
+            "get" => self.get(call),
+            // Creating something with a name in the path is no route.
+            "create" if !call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
+            "create" if !call.served.is_stored() => self.review(call).await,
+            "create" => self.create(call).await,
+            "update" if call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
+            "update" => self.update(call).await,
+            "patch" if call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
+            "patch" => self.patch(call).await,
+            "delete" => self.delete(call).await,
+            "deletecollection" => self.delete_collection(call).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+/// Whether the path puts no namespace before a cluster-scoped resource. A Namespace's own path fills the field as well.
+fn is_unscoped(info: &RequestInfo) -> bool {
+    info.namespace.is_empty() || (info.group.is_empty() && info.resource == "namespaces")
+}
+
+impl<B> tower::Service<Request<B>> for Api
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        Box::pin(async move { Ok(api.handle(request.map(Body::new)).await) })
+    }
+}
+
+/// The API as one caller inside the process sees it.
+#[derive(Clone)]
+pub struct InProcess {
+    api: Api,
+    identity: Arc<Identity>,
+}
+
+impl InProcess {
+    pub fn new(api: Api, identity: Identity) -> InProcess {
+        InProcess { api, identity: Arc::new(identity) }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(self.identity.clone());
+        self.api.call(request)
+    }
+}

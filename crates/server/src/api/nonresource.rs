@@ -1,0 +1,146 @@
+//! Paths that name no resource: health, version, discovery, and the audit of the ledger.
+
+use axum::body::Body;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::json;
+
+use super::negotiate::aggregated_discovery;
+use super::options::Query;
+use super::{Api, ApiError, ApiResult, response};
+use crate::core::{Answer, Command};
+use crate::identity::Identity;
+use crate::registry::Document;
+use crate::request::RequestInfo;
+
+/// The Kubernetes whose behaviour is reproduced; clients choose their requests by it.
+const KUBERNETES_MAJOR: &str = "1";
+const KUBERNETES_MINOR: &str = "36";
+
+impl Api {
+    pub(super) async fn nonresource(
+        &self,
+        method: &Method,
+        info: &RequestInfo,
+        _query: &Query,
+        headers: &HeaderMap,
+        identity: &Identity,
+    ) -> ApiResult<Response<Body>> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(ApiError::method_not_allowed());
+        }
+        let path = info.path.trim_end_matches('/');
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let snapshot = self.parts().registry.snapshot();
+        let discovery = || snapshot.discovery();
+        match segments.as_slice() {
+            [] | [""] => Ok(response::value(StatusCode::OK, &json!({"paths": PATHS}))),
+            ["healthz" | "livez" | "readyz", ..] => Ok(self.health()),
+            ["version"] => Ok(response::value(StatusCode::OK, &version())),
+            ["api"] => Ok(either(headers, &discovery().core_aggregated, &discovery().core_versions)),
+            ["apis"] => Ok(either(headers, &discovery().groups_aggregated, &discovery().groups)),
+            ["apis", group] => found(headers, discovery().group.get(*group)),
+            ["api", version] => found(headers, discovery().resources.get(&("".into(), (*version).into()))),
+            ["apis", group, version] => {
+                found(headers, discovery().resources.get(&((*group).into(), (*version).into())))
+            }
+            ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
+            ["debug", "audit"] => self.audit(identity).await,
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    fn health(&self) -> Response<Body> {
+        let (code, text) = match self.parts().closing.is_cancelled() {
+            true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
+            false => (StatusCode::OK, "ok"),
+        };
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = code;
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        response
+    }
+
+    /// Recounts the ledger from the stored objects. For those who run the server: it looks at everything.
+    async fn audit(&self, identity: &Identity) -> ApiResult<Response<Body>> {
+        if !identity.is_master() {
+            let message = format!("forbidden: User {:?} cannot get path \"/debug/audit\"", identity.user);
+            return Err(ApiError::forbidden_as_said("", "", "", message));
+        }
+        let answer = self.parts().writes.submit(Command::Audit).await.map_err(|_| ApiError::stopping())?;
+        match answer {
+            Answer::Audited(Ok(report)) => Ok(response::value(
+                StatusCode::OK,
+                &json!({
+                    "objects": report.objects,
+                    "subjects": report.subjects,
+                    "accounts": report.accounts,
+                    "differences": report.differences,
+                    "over": report.over,
+                }),
+            )),
+            Answer::Audited(Err(why)) => Err(ApiError::internal(why)),
+            other => Err(ApiError::internal(format!("an audit was answered with {other:?}"))),
+        }
+    }
+}
+
+const PATHS: &[&str] =
+    &["/api", "/api/v1", "/apis", "/debug/audit", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"];
+
+fn version() -> serde_json::Value {
+    let own = env!("CARGO_PKG_VERSION");
+    json!({
+        "major": KUBERNETES_MAJOR,
+        "minor": KUBERNETES_MINOR,
+        "gitVersion": format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.4+bursar-{own}"),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, arch()),
+    })
+}
+
+/// Go's name of the machine, which is what clients expect here.
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn either(headers: &HeaderMap, aggregated: &Document, legacy: &Document) -> Response<Body> {
+    match aggregated_discovery(headers) {
+        Some(version) => {
+            let kind = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+            document(headers, aggregated, &kind)
+        }
+        None => document(headers, legacy, "application/json"),
+    }
+}
+
+fn found(headers: &HeaderMap, document_: Option<&Document>) -> ApiResult<Response<Body>> {
+    document_.map(|one| document(headers, one, "application/json")).ok_or_else(ApiError::no_such_path)
+}
+
+/// A prepared document, or the news that the client has it already.
+pub(super) fn document(headers: &HeaderMap, document: &Document, kind: &str) -> Response<Body> {
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let fresh = known.split(',').any(|tag| tag.trim() == &*document.etag);
+    let mut response = Response::new(if fresh { Body::empty() } else { Body::from(document.body.clone()) });
+    if fresh {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let map = response.headers_mut();
+    for (name, value) in [(header::CONTENT_TYPE, kind), (header::ETAG, &*document.etag)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            map.insert(name, value);
+        }
+    }
+    map.insert(header::VARY, HeaderValue::from_static("Accept"));
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}

@@ -1,0 +1,84 @@
+//! `/openapi/v3`: an index and one document a group-version. kubectl reads them for `explain`, `apply` and `edit`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use kinds::openapi::{CustomResource, Document, custom, documents, index};
+use parking_lot::Mutex;
+use rules::GroupResource;
+use serde_json::Value;
+
+use super::nonresource::document;
+use super::{Api, ApiError, ApiResult};
+use crate::core::Cache;
+use crate::registry;
+
+/// The documents of custom resources, made again when a definition has changed.
+#[derive(Default)]
+pub(super) struct CustomDocuments {
+    made: Mutex<Option<Made>>,
+}
+
+/// The revisions of the definitions, and what was made of them.
+type Made = (Vec<u64>, Arc<Vec<Document>>);
+
+impl CustomDocuments {
+    fn of(&self, cache: &Cache) -> Arc<Vec<Document>> {
+        let definitions = cache.list(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"));
+        let revisions: Vec<u64> = definitions.range("", None).map(|definition| definition.revision).collect();
+        let mut made = self.made.lock();
+        if let Some((_, documents)) = made.as_ref().filter(|(known, _)| *known == revisions) {
+            return documents.clone();
+        }
+        let values: Vec<Value> = definitions.range("", None).map(|definition| definition.value()).collect();
+        let documents = Arc::new(documents_of(&values));
+        *made = Some((revisions, documents.clone()));
+        documents
+    }
+}
+
+fn documents_of(definitions: &[Value]) -> Vec<Document> {
+    let mut by_version: BTreeMap<(String, String), Vec<CustomResource<'_>>> = BTreeMap::new();
+    for definition in definitions {
+        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+        for version in versions.into_iter().flatten().filter(|version| version["served"] == true) {
+            let resource = CustomResource {
+                kind: text("/spec/names/kind"),
+                list_kind: text("/spec/names/listKind"),
+                plural: text("/spec/names/plural"),
+                namespaced: text("/spec/scope") == "Namespaced",
+                schema: version.pointer("/schema/openAPIV3Schema").unwrap_or(&Value::Null),
+                status: version.pointer("/subresources/status").is_some(),
+                scale: version.pointer("/subresources/scale").is_some(),
+            };
+            let name = version["name"].as_str().unwrap_or_default().to_owned();
+            by_version.entry((text("/spec/group").to_owned(), name)).or_default().push(resource);
+        }
+    }
+    by_version.iter().map(|((group, version), resources)| custom(group, version, resources)).collect()
+}
+
+impl Api {
+    /// `path` is what follows `/openapi/v3/`; empty for the index.
+    pub(super) fn openapi(&self, headers: &HeaderMap, path: &str) -> ApiResult<Response<Body>> {
+        let customs = self.inner.openapi.of(&self.parts().cache);
+        let mut all = documents().iter().chain(customs.iter());
+        if path.is_empty() {
+            return Ok(answer(headers, index(all).to_string().into(), None));
+        }
+        let found = all.find(|document| document.path == path).ok_or_else(ApiError::no_such_path)?;
+        Ok(answer(headers, Bytes::copy_from_slice(&found.body), Some(&found.hash)))
+    }
+}
+
+fn answer(headers: &HeaderMap, body: Bytes, hash: Option<&str>) -> Response<Body> {
+    let prepared = match hash {
+        Some(hash) => registry::Document { body, etag: format!("\"{hash}\"").into() },
+        None => registry::Document::of_bytes(body),
+    };
+    document(headers, &prepared, "application/json")
+}

@@ -1,0 +1,187 @@
+//! PATCH: three ways to say what changes, and server-side apply, which says what the caller wants to own.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use kinds::apply::ApplyError;
+use kinds::decode::Format;
+use kinds::field_error::FieldError;
+use kinds::patch::{self, PatchError};
+use serde_json::Value;
+
+use super::managed::Author;
+use super::negotiate::{PatchType, patch_type};
+use super::options::{FieldValidation, WriteOptions};
+use super::prepare::{Expected, check_name, fit, parse};
+use super::update::{Edit, RETRIES_MAX};
+use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::core::{Refused, WriteKind};
+
+impl Api {
+    pub(super) async fn patch(&self, call: Call) -> ApiResult<Response<Body>> {
+        let expected = Expected::main(&call.served);
+        self.patch_as(&call, &expected, "").await
+    }
+
+    pub(super) async fn patch_as(
+        &self,
+        call: &Call,
+        expected: &Expected<'_>,
+        subresource: &str,
+    ) -> ApiResult<Response<Body>> {
+        let view = self.view(call)?;
+        let how = patch_type(&call.headers, expected.custom.is_none())?;
+        let options = WriteOptions::parse(&call.query, "PatchOptions", how == PatchType::Apply)?;
+        let author = Author::of(call, &options);
+        let patch = Patch::read(call, expected, how)?;
+        let key = call.key();
+        for _ in 0..RETRIES_MAX {
+            let mut warnings = Vec::new();
+            let Some(stored) = self.parts().cache.get(&key) else {
+                if how != PatchType::Apply || !subresource.is_empty() {
+                    return Err(call.not_found());
+                }
+                match self.create_applied(call, expected, &patch, &options, &author, &mut warnings).await? {
+                    Some(object) => {
+                        let shown = view.object(&self.parts().cache, &object);
+                        let mut answer = response::json(StatusCode::CREATED, shown);
+                        response::warn(&mut answer, &warnings);
+                        return Ok(answer);
+                    }
+                    None => continue,
+                }
+            };
+            let old = self.tree(&call.served, &stored);
+            let new = patch.apply(Some(&old), call, expected, &options, &author, subresource, &mut warnings)?;
+            check_name(call, &new)?;
+            let given = meta::text(&new, "resourceVersion");
+            if !matches!(given, "" | "0") && given != meta::text(&old, "resourceVersion") {
+                return Err(ApiError::modified(&key.resource, &key.name));
+            }
+            let edit = Edit {
+                call,
+                key: &key,
+                stored: &stored,
+                old: &old,
+                subresource,
+                dry_run: options.dry_run,
+                author: (how != PatchType::Apply).then_some(&author),
+            };
+            if let Some(object) = self.replace(edit, new, &mut warnings).await? {
+                let mut answer = response::json(StatusCode::OK, view.object(&self.parts().cache, &object));
+                response::warn(&mut answer, &warnings);
+                return Ok(answer);
+            }
+        }
+        Err(ApiError::modified(&key.resource, &key.name))
+    }
+
+    /// Applying what does not exist creates it. None when it exists by now.
+    async fn create_applied(
+        &self,
+        call: &Call,
+        expected: &Expected<'_>,
+        patch: &Patch,
+        options: &WriteOptions,
+        author: &Author,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Option<std::sync::Arc<crate::core::Object>>> {
+        if !meta::text(&patch.value, "uid").is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                meta::text(&patch.value, "uid")
+            );
+            return Err(ApiError::conflict(&call.served.resource, &call.info.name, &why));
+        }
+        let new = patch.apply(None, call, expected, options, author, "", warnings)?;
+        check_name(call, &new)?;
+        let (key, draft) = self.prepare_create(call, new, None, warnings)?;
+        match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
+            Ok(written) => Ok(Some(written.object)),
+            Err(Refused::AlreadyExists) => Ok(None),
+            Err(refused) => Err(self.refused(call, &key, refused)),
+        }
+    }
+}
+
+/// A patch as it was sent.
+pub(super) struct Patch {
+    how: PatchType,
+    value: Value,
+    /// Duplicate fields in its text, in words.
+    problems: Vec<String>,
+}
+
+impl Patch {
+    pub fn read(call: &Call, expected: &Expected<'_>, how: PatchType) -> ApiResult<Patch> {
+        if how == PatchType::Apply {
+            let parsed = parse(Format::Yaml, &call.body, expected)
+                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {}", error.message)))?;
+            return Ok(Patch { how, value: parsed.value, problems: parsed.problems });
+        }
+        let parsed = kinds::decode::json(&call.body, None)
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+        Ok(Patch { how, value: parsed.value, problems: parsed.problems })
+    }
+
+    /// The patched object, fitted to its kind.
+    pub fn apply(
+        &self,
+        old: Option<&Value>,
+        call: &Call,
+        expected: &Expected<'_>,
+        options: &WriteOptions,
+        author: &Author,
+        subresource: &str,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let schema = expected.schema;
+        let original = || old.cloned().unwrap_or_default();
+        let patched = match self.how {
+            PatchType::Json => patch::json_patch(original(), &self.value),
+            PatchType::Merge => patch::merge_patch(original(), &self.value),
+            PatchType::Strategic => patch::strategic(original(), self.value.clone(), &schema.catalogue, schema.ty),
+            PatchType::Apply => {
+                let by = author.writer(call, subresource);
+                return kinds::apply::apply(old, &self.value, &by, options.force)
+                    .map_err(|error| match error {
+                        ApplyError::Conflict(conflicts) => {
+                            ApiError::apply_conflict(conflicts.to_string(), conflicts.causes())
+                        }
+                        ApplyError::BadRequest(why) => ApiError::bad_request(why),
+                    })
+                    .and_then(|value| self.fit(value, expected, options, warnings));
+            }
+        };
+        let patched = patched.map_err(|error| match error {
+            PatchError::BadRequest(why) => ApiError::bad_request(why),
+            PatchError::TooLarge(why) => ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", why),
+            PatchError::Unprocessable(why) => ApiError::unprocessable(why),
+        })?;
+        self.fit(patched, expected, options, warnings)
+    }
+
+    fn fit(
+        &self,
+        value: Value,
+        expected: &Expected<'_>,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let refused = |why: String| {
+            let shown = self.value.to_string();
+            ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why)])
+        };
+        let (value, problems) =
+            fit(value, self.problems.clone(), expected).map_err(|error| refused(error.to_string()))?;
+        match options.field_validation {
+            FieldValidation::Strict if !problems.is_empty() => {
+                Err(refused(format!("strict decoding error: {}", problems.join(", "))))
+            }
+            FieldValidation::Warn => {
+                warnings.extend(problems);
+                Ok(value)
+            }
+            _ => Ok(value),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The parts of objects that are read and written by themselves.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::managed::Author;
+use super::options::{DeleteOptions, FieldValidation, WriteOptions};
+use super::prepare::Expected;
+use super::update::{Edit, RETRIES_MAX};
+use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::core::ObjectKey;
+use crate::registry::Served;
+
+impl Api {
+    pub(super) async fn subresource(&self, call: Call) -> ApiResult<Response<Body>> {
+        let sub = call.subresource()?;
+        let verb = call.info.verb.clone();
+        if call.info.name.is_empty() || !sub.verbs.contains(&&*verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (&*call.info.subresource, &*verb) {
+            ("scale", _) => self.scale(call).await,
+            ("token", _) => self.token(call),
+            ("binding", _) => {
+                let name = call.info.name.clone();
+                self.bind(call, &name).await
+            }
+            ("eviction", _) => self.evict(call).await,
+            (_, "get") => self.get(call),
+            (name, "update") => self.update_as(&call, &Expected::subresource(&call)?, name).await,
+            (name, "patch") => self.patch_as(&call, &Expected::subresource(&call)?, name).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// Puts a pod on a node, as a scheduler does.
+    pub(super) async fn bind(&self, call: Call, name: &str) -> ApiResult<Response<Body>> {
+        let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let mut warnings = Vec::new();
+        let expected = match call.subresource() {
+            Ok(_) => Expected::subresource(&call)?,
+            Err(_) => Expected::main(&call.served),
+        };
+        let binding = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
+        let name = if name.is_empty() { meta::text(&binding, "name") } else { name };
+        let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
+        if node.is_empty() {
+            let error = kinds::field_error::FieldError::required("target.name", "");
+            return Err(ApiError::invalid("", "Binding", name, &[error]));
+        }
+        let snapshot = self.parts().registry.snapshot();
+        let pods = snapshot.resolve("", "v1", "pods").ok_or_else(ApiError::no_such_path)?.clone();
+        let key = ObjectKey::new(pods.resource.clone(), &call.info.namespace, name);
+        let author = Author::of(&call, &options);
+        let call = Call { served: pods, ..call };
+        for _ in 0..RETRIES_MAX {
+            let not_found = || ApiError::not_found(&key.resource, name);
+            let stored = self.parts().cache.get(&key).ok_or_else(not_found)?;
+            let old = self.tree(&call.served, &stored);
+            if let Some(taken) = old.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty()) {
+                let why = format!("pod {name} is already assigned to node {taken:?}");
+                return Err(ApiError::conflict(&call.served.resource, name, &why));
+            }
+            let mut new = old.clone();
+            new["spec"]["nodeName"] = node.into();
+            schedule(&mut new, &meta::time(call.now_ms));
+            let edit = Edit {
+                call: &call,
+                key: &key,
+                stored: &stored,
+                old: &old,
+                subresource: "binding",
+                dry_run: options.dry_run,
+                author: Some(&author),
+            };
+            if self.replace(edit, new, &mut warnings).await?.is_some() {
+                let done =
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+                return Ok(response::value(StatusCode::CREATED, &done));
+            }
+        }
+        Err(ApiError::modified(&key.resource, name))
+    }
+
+    /// Deletes a pod at somebody's request. Disruption budgets describe running pods, and nothing here runs.
+    async fn evict(&self, call: Call) -> ApiResult<Response<Body>> {
+        let mut warnings = Vec::new();
+        let expected = Expected::subresource(&call)?;
+        let eviction = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
+        let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
+        let options = DeleteOptions::parse(&call.query, &given)?;
+        self.delete_one(&call, &call.key(), &options).await?;
+        let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(response::value(StatusCode::CREATED, &done))
+    }
+}
+
+fn schedule(pod: &mut Value, now: &str) {
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    match pod["status"]["conditions"].as_array_mut() {
+        Some(list) => {
+            list.retain(|known| known["type"] != "PodScheduled");
+            list.push(condition);
+        }
+        None => pod["status"]["conditions"] = json!([condition]),
+    }
+}
+
+/// Lets a write touch only what its endpoint is for.
+pub(super) fn isolate(new: &mut Value, old: &Value, served: &Served, subresource: &str) {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return };
+    match subresource {
+        "" if served.has_status() => restore(new, old, "status"),
+        "status" => {
+            let parts: Vec<String> = new.keys().chain(old.keys()).cloned().collect();
+            for part in
+                parts.iter().filter(|part| !matches!(part.as_str(), "status" | "metadata" | "apiVersion" | "kind"))
+            {
+                restore(new, old, part);
+            }
+            if served.custom.is_some() {
+                restore(new, old, "metadata");
+            }
+        }
+        "finalize" => {
+            let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
+            restore(new, old, "status");
+            restore(new, old, "spec");
+            if let Some(spec) = new.entry("spec").or_insert_with(|| json!({})).as_object_mut() {
+                match finalizers {
+                    Some(finalizers) => spec.insert("finalizers".into(), finalizers),
+                    None => spec.remove("finalizers"),
+                };
+            }
+        }
+        "ephemeralcontainers" => {
+            let containers = new.get("spec").and_then(|spec| spec.get("ephemeralContainers")).cloned();
+            restore_all(new, old);
+            if let (Some(containers), Some(spec)) = (containers, new.get_mut("spec").and_then(Value::as_object_mut)) {
+                spec.insert("ephemeralContainers".into(), containers);
+            }
+        }
+        "resize" => {
+            let asked = new.get("spec").cloned().unwrap_or_default();
+            restore_all(new, old);
+            if let Some(spec) = new.get_mut("spec") {
+                resize(spec, &asked);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn restore(new: &mut Map<String, Value>, old: &Map<String, Value>, part: &str) {
+    match old.get(part) {
+        Some(value) => new.insert(part.to_owned(), value.clone()),
+        None => new.remove(part),
+    };
+}
+
+fn restore_all(new: &mut Map<String, Value>, old: &Map<String, Value>) {
+    *new = old.clone();
+}
+
+/// Takes resources and resize policies over, container by container.
+fn resize(spec: &mut Value, asked: &Value) {
+    for list in ["containers", "initContainers"] {
+        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let wanted = asked.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for container in containers.iter_mut().filter_map(Value::as_object_mut) {
+            let Some(source) = wanted.iter().find(|one| one.get("name") == container.get("name")) else { continue };
+            for field in ["resources", "resizePolicy"] {
+                if let Some(value) = source.get(field) {
+                    container.insert(field.into(), value.clone());
+                }
+            }
+        }
+    }
+    if let (Some(resources), Some(spec)) = (asked.get("resources"), spec.as_object_mut()) {
+        spec.insert("resources".into(), resources.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resize_touches_resources_and_nothing_else() {
+        let mut spec =
+            json!({"nodeName": "n", "containers": [{"name": "a", "image": "i", "resources": {}}, {"name": "b"}]});
+        let asked = json!({"nodeName": "m", "containers": [{"name": "a", "image": "j", "resources": {"requests": {"cpu": "1"}}}]});
+        resize(&mut spec, &asked);
+        let expected = json!({"nodeName": "n", "containers": [
+            {"name": "a", "image": "i", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"},
+        ]});
+        assert_eq!(spec, expected);
+    }
+}

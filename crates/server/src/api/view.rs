@@ -1,0 +1,208 @@
+//! How a stored object is shown: at the version asked for, with the ledger's numbers in a policy's status, as an object,
+//! as metadata alone, or as a row of a table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use families::{Family, Projected};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::negotiate::Form;
+use super::status::ApiError;
+use super::table::Table;
+use super::{Api, ApiResult, Call};
+use crate::core::{Cache, Object};
+use crate::registry::Served;
+
+/// What table rows carry of their objects.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+pub(super) struct View {
+    pub served: Arc<Served>,
+    pub form: Form,
+    include: Include,
+    table: Option<Table>,
+    /// Fills in the status from the ledger.
+    family: Option<Arc<dyn Family>>,
+    /// Objects are stored under another version than is asked for, so that `apiVersion` is rewritten.
+    renames: bool,
+    now_ms: i64,
+}
+
+#[derive(Deserialize)]
+struct OnlyMetadata<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+impl Api {
+    pub(super) fn view(&self, call: &Call) -> ApiResult<View> {
+        let form = super::negotiate::form(&call.headers)?;
+        let include = match call.query.get("includeObject") {
+            None | Some("" | "Metadata") => Include::Metadata,
+            Some("None") => Include::Nothing,
+            Some("Object") => Include::Object,
+            Some(other) => {
+                return Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}")));
+            }
+        };
+        let table = (form == Form::Table).then(|| Table::of(&call.served));
+        let renames = call.served.custom.as_ref().is_some_and(|custom| custom.stored_version != call.served.version);
+        let family = self.inner.projected.get(&call.served.resource).cloned();
+        Ok(View { served: call.served.clone(), form, include, table, family, renames, now_ms: call.now_ms })
+    }
+
+    /// The object as a tree, as a reader at this version sees it.
+    pub(super) fn tree(&self, served: &Served, object: &Object) -> Value {
+        let mut value = object.value();
+        if served.custom.as_ref().is_some_and(|custom| custom.stored_version != served.version) {
+            value["apiVersion"] = served.api_version().into();
+        }
+        if let Some(family) = self.inner.projected.get(&served.resource) {
+            project(&self.parts().cache, &**family, object, &mut value);
+        }
+        value
+    }
+}
+
+fn project(cache: &Cache, family: &dyn Family, object: &Object, value: &mut Value) -> bool {
+    !cache.status_is_written(&object.key) && family.project(&object.key.resource, value, cache) == Projected::Changed
+}
+
+impl View {
+    /// Whether `apiVersion` has to be rewritten.
+    pub fn is_renamed(&self) -> bool {
+        self.renames
+    }
+
+    /// The same view without the projection: a watch shows each version as it was published.
+    pub fn of_events(mut self) -> View {
+        self.family = None;
+        self
+    }
+
+    fn tree(&self, cache: &Cache, object: &Object) -> Value {
+        let mut value = object.value();
+        self.adjust(cache, object, &mut value);
+        value
+    }
+
+    fn adjust(&self, cache: &Cache, object: &Object, value: &mut Value) -> bool {
+        let mut changed = self.renames;
+        if self.renames {
+            value["apiVersion"] = self.served.api_version().into();
+        }
+        if let Some(family) = &self.family {
+            changed |= project(cache, &**family, object, value);
+        }
+        changed
+    }
+
+    /// The object by itself or as an item of a list (for a table: a row).
+    pub fn item(&self, cache: &Cache, object: &Object) -> Bytes {
+        match self.form {
+            Form::Object if self.family.is_none() && !self.renames => object.json.clone(),
+            Form::Object => {
+                let mut value = object.value();
+                if self.adjust(cache, object, &mut value) { value.to_string().into() } else { object.json.clone() }
+            }
+            Form::Metadata => partial(object),
+            Form::Table => self.row(&self.tree(cache, object)).to_string().into(),
+        }
+    }
+
+    fn row(&self, value: &Value) -> Value {
+        let cells = self.table.as_ref().map(|table| table.cells(value, self.now_ms)).unwrap_or_default();
+        match self.include {
+            Include::Nothing => json!({"cells": cells}),
+            Include::Object => json!({"cells": cells, "object": value}),
+            Include::Metadata => {
+                let metadata = value.get("metadata").cloned().unwrap_or_default();
+                json!({"cells": cells, "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                }})
+            }
+        }
+    }
+
+    /// The whole answer to a GET of one object, and the object of a watch event.
+    pub fn object(&self, cache: &Cache, object: &Object) -> Bytes {
+        match self.form {
+            Form::Table => {
+                let row = self.row(&self.tree(cache, object));
+                let table = json!({
+                    "kind": "Table",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": {"resourceVersion": object.revision.to_string()},
+                    "columnDefinitions": self.columns(),
+                    "rows": [row],
+                });
+                table.to_string().into()
+            }
+            _ => self.item(cache, object),
+        }
+    }
+
+    /// As a watch event after the first has it: a table repeats no columns.
+    pub fn event_object(&self, cache: &Cache, object: &Object, first: bool) -> Bytes {
+        if self.form != Form::Table || first {
+            return self.object(cache, object);
+        }
+        let row = self.row(&self.tree(cache, object));
+        let table = json!({
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": object.revision.to_string()},
+            "columnDefinitions": null,
+            "rows": [row],
+        });
+        table.to_string().into()
+    }
+
+    pub fn columns(&self) -> Value {
+        self.table.as_ref().map(Table::columns).unwrap_or_default()
+    }
+
+    /// What a bookmark carries: the kind and a version, and nothing else.
+    pub fn bookmark(&self, revision: u64, ends_initial_events: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if ends_initial_events {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.form {
+            Form::Object => {
+                json!({"kind": self.served.kind, "apiVersion": self.served.api_version(), "metadata": metadata})
+            }
+            Form::Metadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Form::Table => json!({
+                "kind": "Table",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": null,
+                "rows": [{"cells": [], "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                }}],
+            }),
+        };
+        object.to_string().into()
+    }
+}
+
+/// The metadata of an object, cut out of its bytes without reading the rest into memory.
+fn partial(object: &Object) -> Bytes {
+    let metadata = serde_json::from_slice::<OnlyMetadata<'_>>(&object.json).map_or("{}", |only| only.metadata.get());
+    let mut out = Vec::with_capacity(metadata.len() + 80);
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":");
+    out.extend_from_slice(metadata.as_bytes());
+    out.push(b'}');
+    out.into()
+}

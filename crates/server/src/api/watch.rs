@@ -1,0 +1,250 @@
+//! Watches: the present state (if asked), then every change, as lines of JSON until somebody ends it.
+//!
+//! A watcher holds a position in the history of its resource and nothing else. One that reads slower than changes come
+//! falls out of the history's end and is told so with a 410: the memory a watcher can take is bounded by what is kept
+//! for all of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Response, header};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::list::parse_version;
+use super::negotiate::Form;
+use super::options::ListOptions;
+use super::select::Selection;
+use super::view::View;
+use super::{Api, ApiError, ApiResult, Call};
+use crate::core::event::watch_line;
+use crate::core::{Cache, Event, EventKind, Object, WatchCursor, WatchPoll};
+
+/// A watch without timeoutSeconds ends by itself after this long, plus up to as much again, so that the watchers of a
+/// server do not all come back at once.
+const WATCH_TIME_MIN: Duration = Duration::from_secs(1800);
+/// The longest watch a client may ask for.
+const WATCH_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How often a watcher that allows bookmarks learns how far it has seen.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Bytes handed to the connection in one piece.
+const PIECE_BYTES: usize = 64 * 1024;
+
+impl Api {
+    pub(super) async fn watch(&self, call: Call) -> ApiResult<Response<Body>> {
+        let view = self.view(&call)?.of_events();
+        let options = ListOptions::parse(&call.query, true)?;
+        let selection = Selection::new(&call.served, call.namespace(), &options)?;
+        let asked = parse_version(&call, &options.resource_version)?;
+        let cache = self.parts().cache.clone();
+        let resource = &call.served.resource;
+
+        // From nothing, or from 0: the present state first. A client of WatchList says so in as many words.
+        let initial = options.send_initial_events.unwrap_or(asked == 0);
+        if options.send_initial_events.is_some() {
+            self.catch_up(asked).await?;
+        }
+        let mut watcher = Watcher {
+            initial: VecDeque::new(),
+            initial_end: None,
+            cursor: cache.watch(resource, asked),
+            seen: asked,
+            cache,
+            view,
+            selection,
+            started: false,
+            bookmark_at: options.bookmarks.then(|| Instant::now() + BOOKMARK_EVERY),
+            ends_at: Instant::now() + watch_time(options.timeout_seconds),
+            closing: self.parts().closing.clone(),
+            over: false,
+        };
+        if initial || asked == 0 {
+            let listing = watcher.cache.list(resource);
+            if initial {
+                let all = listing.range(&watcher.selection.namespace, None);
+                watcher.initial = all.filter(|object| watcher.selection.accepts(object)).cloned().collect();
+            }
+            watcher.cursor = watcher.cache.watch(resource, listing.revision);
+            watcher.seen = listing.revision;
+            watcher.initial_end =
+                (options.send_initial_events == Some(true) && options.bookmarks).then_some(listing.revision);
+        }
+        let stream = futures::stream::unfold(watcher, |mut watcher| async move {
+            let piece = watcher.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(piece), watcher))
+        });
+        let mut response = Response::new(Body::from_stream(stream));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+}
+
+fn watch_time(asked: Option<u64>) -> Duration {
+    match asked {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds).min(WATCH_TIME_MAX),
+        _ => {
+            let jitter = uuid::Uuid::new_v4().as_u128() % u128::from(WATCH_TIME_MIN.as_secs());
+            WATCH_TIME_MIN + Duration::from_secs(u64::try_from(jitter).unwrap_or_default())
+        }
+    }
+}
+
+struct Watcher {
+    /// Objects of the initial state not sent yet.
+    initial: VecDeque<Arc<Object>>,
+    /// The revision of the bookmark that ends the initial state.
+    initial_end: Option<u64>,
+    cursor: WatchCursor,
+    /// Every change up to here has been sent.
+    seen: u64,
+    cache: Arc<Cache>,
+    view: View,
+    selection: Selection,
+    /// Something has been sent: a table names its columns only once.
+    started: bool,
+    bookmark_at: Option<Instant>,
+    ends_at: Instant,
+    closing: CancellationToken,
+    over: bool,
+}
+
+impl Watcher {
+    /// The next piece of the stream; none at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        if !self.initial.is_empty() || self.initial_end.is_some() {
+            return Some(self.initial_piece());
+        }
+        loop {
+            // Read before the poll: if that finds nothing, nothing up to here is missing.
+            let visible = self.cache.revision();
+            match self.cursor.poll() {
+                WatchPoll::Events(events) => {
+                    self.seen = self.cursor.position();
+                    if let Some(piece) = self.piece(&events) {
+                        return Some(piece);
+                    }
+                }
+                WatchPoll::TooOld => {
+                    self.over = true;
+                    let error = ApiError::too_old(self.cursor.position(), visible);
+                    return Some(watch_line("ERROR", error.to_value().to_string().as_bytes()));
+                }
+                WatchPoll::Idle => {
+                    self.seen = self.seen.max(visible);
+                    if let Some(bookmark) = self.idle().await? {
+                        return Some(bookmark);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for something to happen: `None` ends the stream, `Some(Some)` is a bookmark that became due.
+    async fn idle(&mut self) -> Option<Option<Bytes>> {
+        let bookmark_at = self.bookmark_at.unwrap_or(self.ends_at);
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => None,
+            () = sleep_until(self.ends_at) => None,
+            () = self.cursor.changed() => Some(None),
+            () = sleep_until(bookmark_at), if self.bookmark_at.is_some() => {
+                self.bookmark_at = Some(Instant::now() + BOOKMARK_EVERY);
+                Some(Some(self.bookmark(self.seen, false)))
+            }
+        }
+    }
+
+    fn bookmark(&self, revision: u64, ends_initial_events: bool) -> Bytes {
+        watch_line("BOOKMARK", &self.view.bookmark(revision, ends_initial_events))
+    }
+
+    /// Some of the initial state, in one piece, and the bookmark after the last of it.
+    fn initial_piece(&mut self) -> Bytes {
+        let mut out = BytesMut::new();
+        while let Some(object) = self.initial.pop_front() {
+            let shown = self.shown(&object);
+            out.extend_from_slice(&watch_line("ADDED", &shown));
+            if out.len() >= PIECE_BYTES {
+                return out.freeze();
+            }
+        }
+        if let Some(revision) = self.initial_end.take() {
+            out.extend_from_slice(&self.bookmark(revision, true));
+        }
+        out.freeze()
+    }
+
+    fn shown(&mut self, object: &Object) -> Bytes {
+        let first = !std::mem::replace(&mut self.started, true);
+        self.view.event_object(&self.cache, object, first)
+    }
+
+    /// The lines of these events; none when the selection wants none of them.
+    fn piece(&mut self, events: &[Arc<Event>]) -> Option<Bytes> {
+        let everything = self.selection.is_everything();
+        let mut only: Option<Bytes> = None;
+        let mut out = BytesMut::new();
+        for event in events {
+            let line = if everything && self.is_of_namespace(event) && self.view.form == Form::Object {
+                // The common watcher: one line, made once for all of them.
+                if self.view.is_renamed() { self.line(event.kind, &event.object) } else { event.line() }
+            } else {
+                match self.selected_line(event) {
+                    Some(line) => line,
+                    None => continue,
+                }
+            };
+            match only.take() {
+                None if out.is_empty() => only = Some(line),
+                first => {
+                    out.extend_from_slice(&first.unwrap_or_default());
+                    out.extend_from_slice(&line);
+                }
+            }
+        }
+        only.or_else(|| (!out.is_empty()).then(|| out.freeze()))
+    }
+
+    fn is_of_namespace(&self, event: &Event) -> bool {
+        self.selection.namespace.is_empty() || *event.object.key.namespace == *self.selection.namespace
+    }
+
+    /// What a watcher with a selector is told: an object that comes into view was added, one that leaves was deleted.
+    fn selected_line(&mut self, event: &Event) -> Option<Bytes> {
+        let now = self.selection.accepts(&event.object);
+        let before = event.previous.as_ref().is_some_and(|previous| self.selection.accepts(previous));
+        match (event.kind, before, now) {
+            (EventKind::Deleted, true, _) | (EventKind::Deleted, _, true) => {
+                Some(self.line(EventKind::Deleted, &event.object))
+            }
+            (EventKind::Deleted, false, false) | (_, false, false) => None,
+            (_, false, true) => Some(self.line(EventKind::Added, &event.object)),
+            (_, true, true) => Some(self.line(EventKind::Modified, &event.object)),
+            (_, true, false) => {
+                // As it was when last in view, at the version at which it left.
+                let previous = event.previous.as_ref()?;
+                let mut value = previous.value();
+                value["metadata"]["resourceVersion"] = event.revision().to_string().into();
+                let left = Object {
+                    key: previous.key.clone(),
+                    uid: previous.uid,
+                    revision: event.revision(),
+                    labels: previous.labels.clone(),
+                    json: value.to_string().into(),
+                };
+                Some(self.line(EventKind::Deleted, &left))
+            }
+        }
+    }
+
+    fn line(&mut self, kind: EventKind, object: &Object) -> Bytes {
+        let shown = self.shown(object);
+        watch_line(kind.name(), &shown)
+    }
+}
