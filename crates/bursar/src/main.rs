@@ -1,1 +1,35 @@
-fn main() {}
+//! `bursar`, the command line. Each subcommand is a file of its own; this one only chooses.
+
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A quota control plane: one exact, durable ledger behind the quota APIs platform teams know.
+#[derive(Parser)]
+#[command(name = "bursar", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the control plane: a Kubernetes-compatible API server with everything inside.
+    Serve(serve::Args),
+}
+
+fn main() -> ExitCode {
+    server::tls::install_provider();
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bursar: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

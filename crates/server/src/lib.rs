@@ -16,5 +16,6 @@ pub mod inflight;
 pub mod listen;
 pub mod registry;
 pub mod request;
+pub mod serve;
 pub mod strategies;
 pub mod tls;

@@ -5,12 +5,9 @@
 
 use std::sync::LazyLock;
 
-use ::rules::GroupResource;
-use kube::Client;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
-use crate::core::{Cache, ObjectKey};
 
 const DATA: &str = include_str!("bootstrap.yaml");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -23,25 +20,6 @@ static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
 /// Whole objects, ready to be created where they are missing.
 pub fn objects() -> &'static [Value] {
     &OBJECTS
-}
-
-/// Creates the objects that `cache` does not have, all at once so that they share a sync. What an owner changed or
-/// somebody else created meanwhile is left alone.
-pub async fn ensure(client: &Client, cache: &Cache) -> Result<(), kube::Error> {
-    let is_stored = |kind: Kind, name: &str| {
-        cache.get(&ObjectKey::new(GroupResource::new(Kind::GROUP, kind.resource()), "", name)).is_some()
-    };
-    let missing = objects().iter().filter_map(|object| key(object).map(|(kind, name)| (kind, name, object)));
-    let creates = missing.filter(|(kind, name, _)| !is_stored(*kind, name)).map(|(kind, _, object)| async move {
-        let path = format!("/apis/{}/v1/{}", Kind::GROUP, kind.resource());
-        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request.body(object.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-        match client.request::<Value>(request).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            outcome => outcome.map(|_| ()),
-        }
-    });
-    futures::future::try_join_all(creates).await.map(|_| ())
 }
 
 /// Which kind a bootstrap object is, and its name.

@@ -112,12 +112,18 @@ impl Pki {
     }
 }
 
+/// What this machine calls itself, where that can be read from a file.
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
 /// Names and addresses every serving certificate is good for, besides the configured ones.
 pub fn default_names(listen_host: &str) -> Vec<String> {
     let fixed = ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
     let mut names: Vec<String> = fixed.iter().map(|name| name.to_string()).collect();
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    for name in [host.as_deref().map(str::trim), Some(listen_host)].into_iter().flatten() {
+    let host = host_name();
+    for name in [host.as_deref(), Some(listen_host)].into_iter().flatten() {
         let name = name.trim_start_matches('[').trim_end_matches(']');
         // An unspecified address is where we listen, not where anybody connects.
         if !name.is_empty() && name != "0.0.0.0" && name != "::" && !names.iter().any(|known| known == name) {

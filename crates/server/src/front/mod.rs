@@ -5,7 +5,8 @@
 //!     → seat in flight (429) → the API, with Arc<Identity> and RequestInfo in the request's extensions
 //! ```
 //!
-//! [`Guard`] is everything after HTTP, around any service; [`run`] is the rest, from configuration to a clean end.
+//! [`Guard`] is everything after HTTP, around any service; [`prepare`] and [`Prepared::serve`] are the rest, from a
+//! configuration to a clean end.
 
 mod guard;
 mod refusal;
@@ -14,4 +15,4 @@ mod watch_body;
 
 pub use guard::{Gate, Guard, REQUEST_TIME_MAX};
 pub use refusal::Refusal;
-pub use start::{Built, Prepared, StartError, now_seconds, prepare, run, until_signal};
+pub use start::{Built, Prepared, StartError, now_seconds, prepare, until_signal};

@@ -112,6 +112,15 @@ impl Prepared {
         )
     }
 
+    /// Writes the admin kubeconfig and prints how to use it.
+    pub fn announce(&self) -> Result<(), StartError> {
+        self.write_kubeconfig()?;
+        let mut out = std::io::stdout().lock();
+        // Whoever closed our standard output does not want to read this.
+        let _ = out.write_all(self.greeting().as_bytes()).and_then(|()| out.flush());
+        Ok(())
+    }
+
     /// Serves until `closing` is cancelled and what was under way is finished.
     pub async fn serve<S>(self, built: Built<S>, closing: CancellationToken) -> Result<(), StartError>
     where
@@ -133,29 +142,6 @@ impl Prepared {
         renewal.abort();
         Ok(())
     }
-}
-
-/// The whole life of a server: prepare, build what is behind the front, announce, serve until a signal.
-pub async fn run<S, E>(
-    config: Config,
-    closing: CancellationToken,
-    build: impl AsyncFnOnce(&Prepared) -> Result<Built<S>, E>,
-) -> Result<(), E>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-    E: From<StartError>,
-{
-    let prepared = prepare(config).await?;
-    // The kubeconfig only after the store is open: a second server on the same folder must not redirect the clients
-    // of the first before it is refused.
-    let built = build(&prepared).await?;
-    prepared.write_kubeconfig()?;
-    // Whoever closed our standard output does not want to read this.
-    let _ = std::io::stdout().lock().write_all(prepared.greeting().as_bytes());
-    let _ = std::io::stdout().lock().flush();
-    prepared.serve(built, closing).await?;
-    Ok(())
 }
 
 /// Cancels `closing` at SIGTERM or SIGINT. The handlers are in place when this returns.

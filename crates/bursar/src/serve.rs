@@ -1,0 +1,61 @@
+//! `bursar serve`: flags over the configuration file, then the server until a signal.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use server::config::{Config, StoreChoice};
+use tracing_subscriber::EnvFilter;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where objects, the ledger and the server's keys are kept [default: ~/.local/share/bursar]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Address of the API; port 0 takes any free port [default: 127.0.0.1:6443]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where the admin kubeconfig is written [default: admin.kubeconfig in the data folder]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// What holds the state: embedded, memory, or etcd://HOST:PORT[,HOST:PORT…] [default: embedded]
+    #[arg(long, value_name = "STORE")]
+    store: Option<StoreChoice>,
+    /// Admission steps to leave out
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    disable_admission: Vec<String>,
+    /// Everything else, in YAML; flags win over it (docs/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How much is logged: error, warn, info, debug, trace, or per module [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+impl Args {
+    fn into_config(self) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config::default(),
+        };
+        config.data = self.data.unwrap_or(config.data);
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.kubeconfig = self.kubeconfig.or(config.kubeconfig);
+        config.store = self.store.unwrap_or(config.store);
+        config.log = self.log.unwrap_or(config.log);
+        if !self.disable_admission.is_empty() {
+            config.disable_admission = self.disable_admission;
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let config = args.into_config()?;
+    let filter = EnvFilter::try_new(&config.log).with_context(|| format!("{:?} is not a log level", config.log))?;
+    // Logs go to standard error: standard output is for what a person, or a script, is to read.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(server::serve::run(config))?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! A running `bursar serve`.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+pub struct Process {
+    child: Child,
+    kubeconfig: PathBuf,
+    /// Kept open: a server whose output nobody reads must not trip over it.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+fn command(data: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.arg("serve").arg("--data").arg(data);
+    if !arguments.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.args(arguments).kill_on_drop(true);
+    command
+}
+
+impl Process {
+    /// Starts it and returns when it has said how to use it.
+    pub async fn start(data: &Path, arguments: &[&str]) -> Process {
+        server::tls::install_provider();
+        let mut child = command(data, arguments).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut output = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let kubeconfig = loop {
+            let line = output.next_line().await.expect("readable").expect("it ended before it was ready");
+            if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
+                break PathBuf::from(path);
+            }
+        };
+        Process { child, kubeconfig, _output: output }
+    }
+
+    /// Starts one that must not come up; its exit code and what it complained about.
+    pub async fn fail(data: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = command(data, arguments).output().await.expect("starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    pub async fn client(&self) -> kube::Client {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
+        kube::Client::try_from(config).expect("a client")
+    }
+
+    /// SIGTERM; the exit code.
+    pub async fn stop(mut self) -> Option<i32> {
+        let pid = self.child.id().expect("running").to_string();
+        // The shell's own kill: nothing else in the workspace needs a way to send signals.
+        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await.expect("a shell");
+        assert!(sent.success());
+        self.child.wait().await.expect("ended").code()
+    }
+}

@@ -1,0 +1,182 @@
+//! `bursar serve`, put together: store → engine → sequencer → API → controllers → the front; and down again in the other
+//! order, so that whatever was acknowledged is on disk when the process ends.
+
+mod first;
+mod status;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::rules::GroupResource;
+use sequencer::{Limits, Running};
+use store::etcd::{self, EtcdStore};
+use store::{EmbeddedStore, MemoryStore, Store, StoreError};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, CacheAccounts, Parts, system_clock};
+use crate::authn::Authenticator;
+use crate::authz::{self, Rbac};
+use crate::certs;
+use crate::config::{Config, StoreChoice};
+use crate::core::{Answer, Cache, Command, Engine, EventKind, LoadError};
+use crate::front::{self, Built, Prepared, StartError};
+use crate::identity::Identity;
+use crate::registry::Registry;
+
+/// Under which name our state stands in etcd.
+const ETCD_CLUSTER: &str = "default";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("cannot create what a new server starts with: {0}")]
+    First(kube::Error),
+    #[error("stopped because a write could not be made durable: {0}")]
+    Sequencer(#[from] sequencer::Failure),
+}
+
+/// Serves until SIGTERM or SIGINT, or until a write cannot be made durable (an error: the process must not go on).
+pub async fn run(config: Config) -> Result<(), ServeError> {
+    let closing = CancellationToken::new();
+    front::until_signal(closing.clone())?;
+    // The store before anything else: who stands by for a leader, or finds the folder taken, shows no sign of life to
+    // clients and writes nothing they might read.
+    let store = tokio::select! {
+        store = open(&config) => store?,
+        () = closing.cancelled() => return Ok(()),
+    };
+    let prepared = front::prepare(config).await?;
+    let server = Server::start(store, &prepared, closing.clone()).await?;
+    prepared.announce()?;
+    server.serve(prepared, closing).await
+}
+
+/// Opens the store on a thread of its own: waiting for leadership can take days, and must not keep a stopping process.
+async fn open(config: &Config) -> Result<Box<dyn Store>, ServeError> {
+    let (choice, folder) = (config.store.clone(), config.data.join("store"));
+    let (tell, told) = oneshot::channel();
+    let work = move || {
+        let opened = open_blocking(choice, &folder);
+        // Nobody listens any more: the process is ending.
+        let _ = tell.send(opened);
+    };
+    std::thread::Builder::new().name("open-store".into()).spawn(work).map_err(ServeError::Thread)?;
+    let stopped = || ServeError::Thread(std::io::Error::other("the store could not be opened because of a bug"));
+    Ok(told.await.map_err(|_| stopped())??)
+}
+
+fn open_blocking(choice: StoreChoice, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+    Ok(match choice {
+        StoreChoice::Embedded => Box::new(EmbeddedStore::open_folder(folder)?),
+        StoreChoice::Memory => Box::new(MemoryStore::new()),
+        StoreChoice::Etcd(endpoints) => {
+            let endpoints: Vec<String> = endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect();
+            let replica = format!("{}-{}", certs::host_name().unwrap_or_default(), std::process::id());
+            tracing::info!(?endpoints, replica, "waiting to lead");
+            let store = EtcdStore::lead(etcd::Config::new(endpoints, ETCD_CLUSTER, &replica))?;
+            tracing::info!(replica, "leading");
+            Box::new(store)
+        }
+    })
+}
+
+/// Everything behind the front, running.
+pub struct Server {
+    pub api: Api,
+    rbac: Arc<Rbac>,
+    authenticator: Arc<Authenticator>,
+    sequencer: Running<Command, Answer>,
+    /// Controllers and the small loops beside them; stopped before the sequencer, which they write to.
+    loops: JoinSet<()>,
+}
+
+impl Server {
+    pub async fn start(
+        mut store: Box<dyn Store>,
+        prepared: &Prepared,
+        closing: CancellationToken,
+    ) -> Result<Server, ServeError> {
+        let families = families::all(&families::Settings::default());
+        let (engine, cache) = Engine::load(store.as_mut(), families.clone())?;
+        let cache = Arc::new(cache);
+        let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
+        follow_definitions(&registry, &cache);
+        authz::follow(&rbac, &cache);
+        let published = Arc::clone(&cache);
+        let publish = move |publication| published.publish(publication);
+        let (writes, sequencer) =
+            sequencer::start(engine, store, publish, Limits::default()).map_err(ServeError::Thread)?;
+        let authenticator = prepared.authenticator(Arc::new(CacheAccounts(Arc::clone(&cache))))?;
+        let definitions = families.iter().flat_map(|family| family.definitions()).collect();
+        let api = Api::new(Parts {
+            cache: Arc::clone(&cache),
+            writes: writes.clone(),
+            registry,
+            families,
+            rbac: Arc::clone(&rbac),
+            authenticator: Some(Arc::clone(&authenticator)),
+            clock: system_clock,
+            closing,
+        });
+        first::ensure(&api.client_as(Identity::internal("start")), &cache, definitions)
+            .await
+            .map_err(ServeError::First)?;
+        let root_ca_pem = prepared.pki.authority.certificate.clone();
+        let client = api.client_as(Identity::internal("controllers"));
+        let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem });
+        loops.spawn(status::publish(writes, Arc::clone(&cache)));
+        loops.spawn(authz::show_aggregates(client, cache));
+        Ok(Server { api, rbac, authenticator, sequencer, loops })
+    }
+
+    /// Answers the network until `closing`, then stops everything, last of all the store.
+    pub async fn serve(self, prepared: Prepared, closing: CancellationToken) -> Result<(), ServeError> {
+        let built =
+            Built { service: self.api.clone(), rbac: self.rbac.clone(), authenticator: self.authenticator.clone() };
+        let served = {
+            let serving = prepared.serve(built, closing.clone());
+            tokio::pin!(serving);
+            tokio::select! {
+                served = &mut serving => served,
+                // Nothing can be written any more, so nothing may be answered any more either.
+                () = self.sequencer.ended() => {
+                    closing.cancel();
+                    serving.await
+                }
+            }
+        };
+        self.stop().await?;
+        Ok(served?)
+    }
+
+    /// Stops the controllers, finishes the group under way, closes the store.
+    pub async fn stop(self) -> Result<(), ServeError> {
+        let Server { sequencer, mut loops, .. } = self;
+        loops.shutdown().await;
+        Ok(sequencer.shutdown().await?)
+    }
+}
+
+/// Serves the stored CustomResourceDefinitions, and every change of them before its write is answered.
+fn follow_definitions(registry: &Arc<Registry>, cache: &Cache) {
+    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    for definition in cache.list(&definitions).range("", None) {
+        registry.definition_changed(&definition.key.name, Some(&definition.value()));
+    }
+    let registry = Arc::clone(registry);
+    cache.observe(move |event| {
+        if event.object.key.resource == definitions {
+            let value = (event.kind != EventKind::Deleted).then(|| event.object.value());
+            registry.definition_changed(&event.object.key.name, value.as_ref());
+        }
+    });
+}

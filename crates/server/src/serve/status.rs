@@ -1,0 +1,25 @@
+//! Publishes what the ledger knows into the status of policies, behind the writes and never on their way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sequencer::Handle;
+
+use crate::api::system_clock;
+use crate::core::{Answer, Cache, Command};
+
+/// Between two looks: usage shown to watchers is at most this old, and a busy quota costs at most four writes a second.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+pub async fn publish(writes: Handle<Command, Answer>, cache: Arc<Cache>) {
+    let mut tick = tokio::time::interval(INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if cache.take_stale_status() && writes.submit(Command::PublishStatus { now_ms: system_clock() }).await.is_err()
+        {
+            // The sequencer has ended; so does everything else.
+            return;
+        }
+    }
+}
