@@ -40,7 +40,7 @@ fn short_texts_of_the_grammars_own_characters_do_no_harm() {
 }
 
 /// A small generator of our own, so that a failure is found again by running the test again.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -54,7 +54,7 @@ impl Random {
         usize::try_from(self.next() % u64::try_from(end.max(1)).expect("a length")).expect("below a length")
     }
 
-    fn damaged(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn damaged(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());

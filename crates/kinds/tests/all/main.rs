@@ -3,5 +3,7 @@
 mod decode_harness;
 mod facts;
 mod hostile;
+mod hostile_patches;
 mod parts;
+mod patch_harness;
 mod roundtrip;
