@@ -57,7 +57,7 @@ impl Api {
     ) -> ApiResult<(ObjectKey, Draft)> {
         let served = &call.served;
         let name = meta::prepare_create(&mut object, served, call.namespace(), call.now_ms)?;
-        let key = ObjectKey::new(served.resource.clone(), call.namespace(), &name);
+        let key = ObjectKey::new(served.storage().clone(), call.namespace(), &name);
         self.check_namespace(&key)?;
         clear_status(served, &mut object);
         self.default(served, &mut object);

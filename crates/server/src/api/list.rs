@@ -56,7 +56,7 @@ impl Api {
 
     pub(super) async fn page(&self, call: &Call, options: &ListOptions, selection: &Selection) -> ApiResult<Page> {
         let cache = &self.parts().cache;
-        let resource = &call.served.resource;
+        let resource = call.served.storage();
         let token = match options.continue_at.as_str() {
             "" => None,
             _ if !options.resource_version.is_empty() && options.resource_version != "0" => {
@@ -83,7 +83,7 @@ impl Api {
     /// The state a list without a continue token shows.
     async fn listing(&self, call: &Call, options: &ListOptions) -> ApiResult<Listing> {
         let cache = &self.parts().cache;
-        let resource = &call.served.resource;
+        let resource = call.served.storage();
         let asked = parse_version(call, &options.resource_version)?;
         if asked == 0 {
             return Ok(cache.list(resource));

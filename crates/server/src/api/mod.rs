@@ -30,6 +30,7 @@ mod subresource;
 mod table;
 mod update;
 mod view;
+mod virtuals;
 mod watch;
 
 use std::collections::HashMap;
@@ -82,6 +83,8 @@ struct Inner {
     parts: Parts,
     /// The family behind each resource whose status is a projection of the ledger.
     projected: HashMap<GroupResource, Arc<dyn Family>>,
+    /// The family behind each resource whose objects are made when somebody asks.
+    virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
 }
 
@@ -103,7 +106,7 @@ impl Call {
     }
 
     fn key(&self) -> ObjectKey {
-        ObjectKey::new(self.served.resource.clone(), self.namespace(), &self.info.name)
+        ObjectKey::new(self.served.storage().clone(), self.namespace(), &self.info.name)
     }
 
     fn not_found(&self) -> ApiError {
@@ -112,6 +115,19 @@ impl Call {
 
     fn invalid(&self, name: &str, errors: &[kinds::field_error::FieldError]) -> ApiError {
         ApiError::invalid(&self.served.resource.group, &self.served.kind, name, errors)
+    }
+
+    /// The same request as one about an object of another resource.
+    fn about(&self, served: Arc<Served>, name: &str) -> Call {
+        Call {
+            info: RequestInfo { name: name.to_owned(), ..self.info.clone() },
+            query: Query::default(),
+            headers: self.headers.clone(),
+            identity: self.identity.clone(),
+            served,
+            body: self.body.clone(),
+            now_ms: self.now_ms,
+        }
     }
 
     fn user_agent(&self) -> &str {
@@ -131,14 +147,17 @@ pub fn system_clock() -> i64 {
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let projected = parts
-            .families
-            .iter()
-            .flat_map(|family| {
-                family.policies().into_iter().chain(family.projected()).map(|resource| (resource, family.clone()))
-            })
-            .collect();
-        Api { inner: Arc::new(Inner { parts, projected, openapi: openapi::CustomDocuments::default() }) }
+        let (mut projected, mut virtuals) = (HashMap::new(), HashMap::new());
+        for family in parts.families.iter() {
+            let resources = family.policies().into_iter().chain(family.projected());
+            projected.extend(resources.map(|resource| (resource, family.clone())));
+            for resource in family.virtual_resources() {
+                parts.registry.add_virtual(&resource);
+                virtuals.insert(GroupResource::new(resource.group, resource.resource), family.clone());
+            }
+        }
+        let openapi = openapi::CustomDocuments::default();
+        Api { inner: Arc::new(Inner { parts, projected, virtuals, openapi }) }
     }
 
     pub fn parts(&self) -> &Parts {
@@ -201,6 +220,9 @@ impl Api {
         let verb = call.info.verb.clone();
         if !call.served.verbs.contains(&&*verb) {
             return Err(ApiError::method_not_allowed());
+        }
+        if let Some(family) = self.inner.virtuals.get(&call.served.resource) {
+            return self.virtual_resource(&call, &**family).await;
         }
         // Objects of a namespaced resource can be listed over all namespaces, and nothing else.
         let everywhere = call.served.namespaced && call.info.namespace.is_empty();

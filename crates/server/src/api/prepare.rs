@@ -255,6 +255,9 @@ pub(super) fn schema_errors(served: &Served, object: &Value, old: Option<&Value>
 /// The object ready for the sequencer, at the version it is stored under. `managed` is its managedFields as text, when
 /// they do not stand in the object.
 pub(super) fn draft(served: &Served, mut value: Value, managed: Option<&str>) -> ApiResult<Draft> {
+    if let Some(alias) = &served.alias {
+        (alias.to_stored)(&mut value);
+    }
     if let Some(custom) = served.custom.as_ref().filter(|custom| custom.stored_version != served.version) {
         value["apiVersion"] = api_version(&served.resource.group, &custom.stored_version).into();
     }
@@ -283,7 +286,7 @@ impl Admitting<'_> {
     }
 }
 
-struct CacheWorld<'a>(&'a Cache);
+pub(super) struct CacheWorld<'a>(pub &'a Cache);
 
 impl World for CacheWorld<'_> {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {

@@ -31,7 +31,7 @@ pub(super) struct View {
     table: Option<Table>,
     /// Fills in the status from the ledger.
     family: Option<Arc<dyn Family>>,
-    /// Objects are stored under another version than is asked for, so that `apiVersion` is rewritten.
+    /// Objects are stored under another version or address than is asked for.
     renames: bool,
     now_ms: i64,
 }
@@ -54,7 +54,7 @@ impl Api {
             }
         };
         let table = (form == Form::Table).then(|| Table::of(&call.served));
-        let renames = call.served.custom.as_ref().is_some_and(|custom| custom.stored_version != call.served.version);
+        let renames = is_renamed(&call.served);
         let family = self.inner.projected.get(&call.served.resource).cloned();
         Ok(View { served: call.served.clone(), form, include, table, family, renames, now_ms: call.now_ms })
     }
@@ -62,13 +62,24 @@ impl Api {
     /// The object as a tree, as a reader at this version sees it.
     pub(super) fn tree(&self, served: &Served, object: &Object) -> Value {
         let mut value = object.value();
-        if served.custom.as_ref().is_some_and(|custom| custom.stored_version != served.version) {
-            value["apiVersion"] = served.api_version().into();
-        }
+        rename(served, &mut value);
         if let Some(family) = self.inner.projected.get(&served.resource) {
             project(&self.parts().cache, &**family, object, &mut value);
         }
         value
+    }
+}
+
+fn is_renamed(served: &Served) -> bool {
+    served.alias.is_some() || served.custom.as_ref().is_some_and(|custom| custom.stored_version != served.version)
+}
+
+/// From the stored form to the one asked for.
+fn rename(served: &Served, value: &mut Value) {
+    match &served.alias {
+        Some(alias) => (alias.from_stored)(value),
+        None if is_renamed(served) => value["apiVersion"] = served.api_version().into(),
+        None => {}
     }
 }
 
@@ -77,7 +88,7 @@ fn project(cache: &Cache, family: &dyn Family, object: &Object, value: &mut Valu
 }
 
 impl View {
-    /// Whether `apiVersion` has to be rewritten.
+    /// Whether the stored bytes have to be rewritten.
     pub fn is_renamed(&self) -> bool {
         self.renames
     }
@@ -96,9 +107,7 @@ impl View {
 
     fn adjust(&self, cache: &Cache, object: &Object, value: &mut Value) -> bool {
         let mut changed = self.renames;
-        if self.renames {
-            value["apiVersion"] = self.served.api_version().into();
-        }
+        rename(&self.served, value);
         if let Some(family) = &self.family {
             changed |= project(cache, &**family, object, value);
         }
@@ -118,7 +127,7 @@ impl View {
         }
     }
 
-    fn row(&self, value: &Value) -> Value {
+    pub fn row(&self, value: &Value) -> Value {
         let cells = self.table.as_ref().map(|table| table.cells(value, self.now_ms)).unwrap_or_default();
         match self.include {
             Include::Nothing => json!({"cells": cells}),

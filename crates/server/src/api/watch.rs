@@ -40,7 +40,7 @@ impl Api {
         let selection = Selection::new(&call.served, call.namespace(), &options)?;
         let asked = parse_version(&call, &options.resource_version)?;
         let cache = self.parts().cache.clone();
-        let resource = &call.served.resource;
+        let resource = call.served.storage();
 
         // From nothing, or from 0: the present state first. A client of WatchList says so in as many words.
         let initial = options.send_initial_events.unwrap_or(asked == 0);

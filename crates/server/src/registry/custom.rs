@@ -92,6 +92,7 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
                 selectable_fields: selectable_fields(version),
                 stored_version: stored.unwrap_or(&name).into(),
             })),
+            alias: None,
         }));
     }
     Ok(served)

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use families::VirtualResource;
 use kinds::schema::{Catalogue, TypeId};
 use kinds::structural::Structural;
 use rules::GroupResource;
@@ -36,6 +37,17 @@ pub struct Served {
     pub strategy: &'static dyn Strategy,
     /// Set for custom resources.
     pub custom: Option<Arc<CustomKind>>,
+    /// Set when the objects are those of another resource under other names.
+    pub alias: Option<Alias>,
+}
+
+/// One kind of object with two addresses.
+#[derive(Clone)]
+pub struct Alias {
+    /// Where the objects are stored.
+    pub resource: GroupResource,
+    pub to_stored: fn(&mut serde_json::Value),
+    pub from_stored: fn(&mut serde_json::Value),
 }
 
 /// Something below an object that is read or written by itself.
@@ -77,6 +89,11 @@ impl Served {
     /// `v1`, or `apps/v1`.
     pub fn api_version(&self) -> String {
         api_version(&self.resource.group, &self.version)
+    }
+
+    /// The resource under which objects are stored.
+    pub fn storage(&self) -> &GroupResource {
+        self.alias.as_ref().map_or(&self.resource, |alias| &alias.resource)
     }
 
     pub fn subresource(&self, name: &str) -> Option<&ServedSubresource> {
@@ -169,6 +186,33 @@ impl Registry {
         self.current.load().resolve(group, version, plural).cloned()
     }
 
+    /// Adds a resource whose objects are made when somebody asks for them.
+    pub fn add_virtual(&self, resource: &VirtualResource) {
+        let Ok(structural) = structural(&serde_json::Value::Null, 0) else { return };
+        let structural = Arc::new(structural);
+        let served = Served {
+            resource: GroupResource::new(resource.group, resource.resource),
+            version: resource.version.into(),
+            kind: resource.kind.into(),
+            list_kind: format!("{}List", resource.kind).into(),
+            singular: resource.singular.into(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: resource.verbs.to_vec(),
+            subresources: Vec::new(),
+            schema: Schema { ty: structural.root(), catalogue: Shelved::Custom(structural) },
+            strategy: &strategies::Plain,
+            custom: None,
+            alias: None,
+        };
+        // No definition has a slash in its name.
+        let name = format!("virtual/{}", served.resource);
+        let mut definitions = self.definitions.lock();
+        definitions.insert(name.into(), vec![Arc::new(served)]);
+        self.current.store(Arc::new(snapshot(&definitions)));
+    }
+
     /// Takes note of a CustomResourceDefinition that was stored, or removed when `definition` is `None`.
     pub fn definition_changed(&self, name: &str, definition: Option<&serde_json::Value>) {
         let mut definitions = self.definitions.lock();
@@ -194,6 +238,15 @@ fn snapshot(definitions: &BTreeMap<Arc<str>, Vec<Arc<Served>>>) -> Snapshot {
         resources.entry(place).or_default().entry(served.resource.resource.clone()).or_insert_with(|| served.clone());
     }
     Snapshot { resources, discovery: OnceLock::new() }
+}
+
+/// Events are one kind of object with two addresses.
+fn alias(group: &str, plural: &str) -> Option<Alias> {
+    ((group, plural) == ("events.k8s.io", "events")).then(|| Alias {
+        resource: GroupResource::core("events"),
+        to_stored: kinds::events::to_core,
+        from_stored: kinds::events::from_core,
+    })
 }
 
 /// The built-in resources, made once.
@@ -231,5 +284,6 @@ fn serve(resource: &'static kinds::builtin::Resource) -> Served {
         schema: schema(resource.ty),
         strategy: strategies::of(resource.group, resource.plural),
         custom: None,
+        alias: alias(resource.group, resource.plural),
     }
 }

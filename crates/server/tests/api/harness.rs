@@ -51,6 +51,8 @@ impl Server {
         let cache = Arc::new(cache);
         let registry = Arc::new(Registry::new());
         follow_definitions(&cache, &registry);
+        let rbac = Arc::new(Rbac::new());
+        server::authz::follow(&rbac, &cache);
         let published = cache.clone();
         let (writes, running) = sequencer::start(
             engine,
@@ -65,7 +67,7 @@ impl Server {
             writes,
             registry,
             families,
-            rbac: Arc::new(Rbac::new()),
+            rbac,
             authenticator: None,
             clock: system_clock,
             closing: closing.clone(),

@@ -1,0 +1,165 @@
+//! Quotas through the API: the words of a refusal, the numbers in a status, who may write it.
+
+use crate::harness::Server;
+
+const START: &str = r#"
+POST /api/v1/namespaces
+  {"metadata": {"name": "a"}}
+  201
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2", "requests.cpu": "1", "configmaps": "1"}}}
+  201  kind=ResourceQuota  metadata.resourceVersion>created
+"#;
+
+fn pod(name: &str, cpu: &str) -> String {
+    format!(
+        r#"{{"metadata": {{"name": "{name}"}}, "spec": {{"containers": [{{"name": "c", "image": "i", "resources": {{"requests": {{"cpu": "{cpu}"}}}}}}]}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn a_quota_refuses_in_kubernetes_words_and_counts_what_is_there() {
+    let server = Server::start();
+    server.play(START).await;
+    server
+        .play(&format!("POST /api/v1/namespaces/a/pods\n  {}\n  201  status.phase=Pending", pod("one", "600m")))
+        .await;
+    server
+        .play(&format!(
+            "POST /api/v1/namespaces/a/pods\n  {}\n  403  reason=Forbidden  details.name=two  details.kind=pods  \
+             message=pods \"two\" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1",
+            pod("two", "500m")
+        ))
+        .await;
+    server.play(&format!("POST /api/v1/namespaces/a/pods?dryRun=All\n  {}\n  403", pod("two", "500m"))).await;
+    server
+        .play(
+            r#"
+GET /api/v1/namespaces/a/resourcequotas/q
+  200  /status/hard/pods=2  /status/used/pods=1  /status/used/requests.cpu=600m  /status/used/configmaps=0
+GET /api/v1/namespaces/a/resourcequotas Accept:application/json;as=Table;v=v1;g=meta.k8s.io
+  200  rows.0.cells.1=configmaps: 0/1, pods: 1/2, requests.cpu: 600m/1
+DELETE /api/v1/namespaces/a/pods/one
+  200  kind=Pod
+GET /api/v1/namespaces/a/resourcequotas
+  200  /items/0/status/used/pods=0
+GET /debug/audit
+  200  differences=[]
+DELETE /api/v1/namespaces/a/resourcequotas/q
+  200  kind=ResourceQuota  metadata.name=q
+"#,
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn every_quota_that_says_no_is_named() {
+    let server = Server::start();
+    server.play(START).await;
+    server
+        .play(
+            r#"
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "r"}, "spec": {"hard": {"configmaps": "0"}}}
+  201
+POST /api/v1/namespaces/a/configmaps
+  {"metadata": {"name": "x"}}
+  403  message=configmaps "x" is forbidden: exceeded quota: r, requested: configmaps=1, used: configmaps=0, limited: configmaps=0
+PATCH /api/v1/namespaces/a/resourcequotas/q Content-Type:application/merge-patch+json
+  {"spec": {"hard": {"configmaps": "0"}}}
+  200  spec.hard.configmaps=0
+POST /api/v1/namespaces/a/configmaps
+  {"metadata": {"name": "x"}}
+  403  message~exceeded quota: q  details.causes.0.message~exceeded quota: r
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "bad"}, "spec": {"hard": {"foo": "1"}}}
+  422  message~spec.hard[foo]: Invalid value: "foo"
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "bad"}, "spec": {"hard": {"pods": "x"}}}
+  400  message~ResourceQuota in version "v1" cannot be handled as a ResourceQuota: quantities must match the regular expression
+"#,
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_written_status_is_shown_as_written() {
+    let server = Server::start();
+    server.play(START).await;
+    server
+        .play(
+            r#"
+PATCH /api/v1/namespaces/a/resourcequotas/q/status Content-Type:application/merge-patch+json
+  {"status": {"hard": {"pods": "7"}}}
+  200  status.hard.pods=7  spec.hard.pods=2
+GET /api/v1/namespaces/a/resourcequotas/q
+  200  status.hard.pods=7  metadata.resourceVersion>now
+POST /api/v1/namespaces/a/resourcequotausages
+  {"metadata": {"name": "q", "resourceVersion": "1"}, "status": {"hard": {"pods": "5"}, "used": {"pods": "4"}}}
+  409
+POST /api/v1/namespaces/a/resourcequotausages
+  {"metadata": {"name": "q", "resourceVersion": "${now}"}, "status": {"hard": {"pods": "5"}, "used": {"pods": "4"}}}
+  201  status=Success
+GET /api/v1/namespaces/a/resourcequotas/q
+  200  status.used.pods=4
+GET /apis/quota.openshift.io/v1/namespaces/a/appliedclusterresourcequotas
+  200  kind=AppliedClusterResourceQuotaList  items=[]
+GET /api/v1/namespaces/a/resourcequotausages
+  405
+"#,
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn pods_are_bound_deleted_with_grace_and_evicted() {
+    let server = Server::start();
+    server.play("POST /api/v1/namespaces\n  {\"metadata\": {\"name\": \"a\"}}\n  201").await;
+    for name in ["one", "two", "three"] {
+        server
+            .play(&format!("POST /api/v1/namespaces/a/pods\n  {}\n  201  metadata.generation?", pod(name, "1")))
+            .await;
+    }
+    server
+        .play(
+            r#"
+GET /api/v1/namespaces/a/pods?fieldSelector=status.phase%3DPending,spec.nodeName%3D
+  200  items.2.metadata.name=two
+POST /api/v1/namespaces/a/pods/one/binding
+  {"target": {"kind": "Node", "name": "n1"}}
+  201  status=Success
+POST /api/v1/namespaces/a/pods/one/binding
+  {"target": {"kind": "Node", "name": "n2"}}
+  409  message~pod one is already assigned to node "n1"
+POST /api/v1/namespaces/a/bindings
+  {"metadata": {"name": "two"}, "target": {"kind": "Node", "name": "n1"}}
+  201
+GET /api/v1/namespaces/a/pods/one
+  200  spec.nodeName=n1
+GET /api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%3Dn1
+  200  items.1.metadata.name=two  items.2!
+# Scheduled: its node would have to stop it first.
+DELETE /api/v1/namespaces/a/pods/one
+  200  kind=Pod  metadata.deletionGracePeriodSeconds=30
+GET /api/v1/namespaces/a/pods/one
+  200  metadata.deletionTimestamp?
+DELETE /api/v1/namespaces/a/pods/one
+  {"gracePeriodSeconds": 0}
+  200
+GET /api/v1/namespaces/a/pods/one
+  404
+POST /api/v1/namespaces/a/pods/three/eviction
+  {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}}
+  201
+GET /api/v1/namespaces/a/pods/three
+  404
+PATCH /api/v1/namespaces/a/pods/two/resize Content-Type:application/strategic-merge-patch+json
+  {"metadata": {"labels": {"x": "y"}}, "spec": {"containers": [{"name": "c", "image": "other", "resources": {"requests": {"cpu": "2"}}}]}}
+  200  spec.containers.0.resources.requests.cpu=2  spec.containers.0.image=i  metadata.labels!
+PATCH /api/v1/namespaces/a/pods/two Content-Type:application/strategic-merge-patch+json
+  {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}}
+  422
+"#,
+        )
+        .await;
+}
