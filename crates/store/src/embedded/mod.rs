@@ -25,7 +25,7 @@ pub use format::FORMAT_VERSION;
 use format::{FRAME_ROWS_BYTES_MAX, segment_name, unfinished_name};
 use log::{Segment, Spare, segment_bytes_for};
 use recover::recover;
-use upkeep::{Sealed, Upkeep};
+use upkeep::{Duty, Sealed, Upkeep};
 
 use crate::disk::{Disk, FolderDisk};
 use crate::{Batch, Store, StoreError, Visit};
@@ -38,7 +38,7 @@ pub struct Options {
     pub segment_bytes: u64,
     /// The least amount of full segments that is worth a new snapshot.
     pub checkpoint_bytes: u64,
-    /// Whether a thread of the store's own does the upkeep, or each commit what is due.
+    /// Whether threads of the store's own do the upkeep, or each commit what is due.
     pub background: bool,
 }
 
@@ -51,15 +51,16 @@ impl Default for Options {
 /// Whether the disk has room for growth. Once it is low, an engine refuses what adds rows and still accepts what removes or
 /// shrinks them; the segments that were written ahead are the room for that.
 #[derive(Clone, Debug, Default)]
-pub struct Space(Arc<AtomicBool>);
+pub struct Space(Arc<[AtomicBool; 2]>);
 
 impl Space {
     pub fn is_low(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.iter().any(|low| low.load(Ordering::Relaxed))
     }
 
-    fn set_low(&self, low: bool) {
-        self.0.store(low, Ordering::Relaxed);
+    /// Spares and snapshots find out on their own, and either is enough.
+    fn set_low(&self, duty: Duty, low: bool) {
+        self.0[usize::from(duty == Duty::Snapshots)].store(low, Ordering::Relaxed);
     }
 }
 
@@ -99,7 +100,7 @@ enum State {
 struct Ready {
     current: Segment,
     upkeep: Arc<Upkeep>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl EmbeddedStore {
@@ -134,15 +135,20 @@ impl EmbeddedStore {
             recovered.sealed,
             recovered.snapshot,
         ));
-        let thread = match self.options.background {
-            true => {
-                let upkeep = upkeep.clone();
-                let spawned = thread::Builder::new().name("store-upkeep".to_owned()).spawn(move || upkeep.run());
-                Some(spawned.map_err(|error| StoreError::io("starting the store's thread", error))?)
+        let mut ready = Ready { current: recovered.current, upkeep, threads: Vec::new() };
+        if self.options.background {
+            for (name, duty) in [("store-spares", Duty::Spares), ("store-snapshots", Duty::Snapshots)] {
+                let upkeep = ready.upkeep.clone();
+                match thread::Builder::new().name(name.to_owned()).spawn(move || upkeep.run(duty)) {
+                    Ok(thread) => ready.threads.push(thread),
+                    Err(error) => {
+                        ready.stop()?;
+                        return Err(StoreError::io("starting a thread of the store", error));
+                    }
+                }
             }
-            false => None,
-        };
-        Ok(Ready { current: recovered.current, upkeep, thread })
+        }
+        Ok(ready)
     }
 
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
@@ -190,10 +196,10 @@ impl Ready {
 
     fn stop(&mut self) -> Result<(), StoreError> {
         self.upkeep.stop();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            return Err(StoreError::Unusable { why: "its upkeep thread panicked".to_owned() });
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                return Err(StoreError::Unusable { why: "one of its threads panicked".to_owned() });
+            }
         }
         self.upkeep.take_failure().map_or(Ok(()), Err)
     }

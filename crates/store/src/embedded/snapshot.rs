@@ -2,6 +2,8 @@
 //!
 //! Rows are in no order: they are only ever read from the first to the last.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::delta::Delta;
 use super::format::{BLOCK_HEAD_BYTES, BlockHead, HEAD_BYTES, Head, HeadError, Kind, snapshot_name, unfinished_name};
 use crate::batch::{Batch, Row, Rows};
@@ -98,16 +100,18 @@ fn read_block(file: &dyn DiskFile, name: &str, offset: u64, buffer: &mut Vec<u8>
     Ok(head)
 }
 
-/// Writes the snapshot that follows from `old` and what the log changed since. On return it is durable under its name.
+/// Writes the snapshot that follows from `old` and what the log changed since. On return it is durable under its name. It gives
+/// up, leaving nothing, when it is told to stop.
 pub fn write(
     disk: &dyn Disk,
     old: Option<&Snapshot>,
     delta: &Delta<'_>,
     sequence: u64,
+    stopping: &AtomicBool,
 ) -> Result<Snapshot, StoreError> {
     let name = snapshot_name(sequence);
     let unfinished = unfinished_name(&name);
-    let written = write_file(disk, &unfinished, old, delta, sequence).and_then(|bytes| {
+    let written = write_file(disk, &unfinished, old, delta, sequence, stopping).and_then(|bytes| {
         disk.rename(&unfinished, &name).map_err(|error| StoreError::io(&name, error))?;
         disk.sync_dir().map_err(|error| StoreError::io(disk.place(), error))?;
         Ok(Snapshot { sequence, bytes })
@@ -125,11 +129,13 @@ fn write_file(
     old: Option<&Snapshot>,
     delta: &Delta<'_>,
     sequence: u64,
+    stopping: &AtomicBool,
 ) -> Result<u64, StoreError> {
     let failed = |error| StoreError::io(name, error);
     let file = disk.create(name).map_err(failed)?;
     file.write_at(0, &Head { number: 0, sequence }.encode(Kind::Snapshot)).map_err(failed)?;
-    let mut writer = Blocks { file: &*file, name, block: Batch::new(), offset: HEAD_BYTES as u64, synced: 0, rows: 0 };
+    let mut writer =
+        Blocks { file: &*file, name, block: Batch::new(), offset: HEAD_BYTES as u64, synced: 0, rows: 0, stopping };
     if let Some(old) = old {
         old.read(disk, &mut |row| match delta.touches(row) {
             true => Ok(()),
@@ -149,6 +155,7 @@ struct Blocks<'a> {
     offset: u64,
     synced: u64,
     rows: u64,
+    stopping: &'a AtomicBool,
 }
 
 impl Blocks<'_> {
@@ -168,6 +175,9 @@ impl Blocks<'_> {
     }
 
     fn write_block(&mut self) -> Result<(), StoreError> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(StoreError::Unusable { why: "it is being closed".to_owned() });
+        }
         let rows = self.block.encoded();
         let head = BlockHead {
             // A block holds at most one row more than BLOCK_BYTES, far below u32::MAX.

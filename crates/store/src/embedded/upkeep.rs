@@ -1,8 +1,10 @@
 //! What is done beside the commits: keeping a spare segment ready, and turning full segments into a new snapshot.
 //!
 //! Both work on files nobody else writes, so the committing thread never waits for them; it only hands over a full segment and
-//! takes the spare. A thread runs this in a process; the simulator lets each commit run what is due.
+//! takes the spare. In a process each has a thread, because a spare is needed long before a large snapshot is done; the
+//! simulator lets each commit run what is due.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +40,8 @@ pub struct Upkeep {
     counters: Arc<Counters>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Outside the lock, so that a snapshot under way can look at it often.
+    stopping: AtomicBool,
 }
 
 #[derive(Default)]
@@ -48,7 +52,13 @@ struct State {
     snapshot: Option<Snapshot>,
     /// Anything but a full disk. The next commit reports it, and the process ends.
     failure: Option<StoreError>,
-    stopping: bool,
+}
+
+/// What there is to do, one thread each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    Spares,
+    Snapshots,
 }
 
 enum Work {
@@ -66,13 +76,13 @@ impl Upkeep {
         snapshot: Option<Snapshot>,
     ) -> Upkeep {
         let state = Mutex::new(State { sealed, snapshot, ..State::default() });
-        Upkeep { disk, options, space, counters, state, changed: Condvar::new() }
+        Upkeep { disk, options, space, counters, state, changed: Condvar::new(), stopping: AtomicBool::new(false) }
     }
 
     /// Hands over a full segment.
     pub fn seal(&self, segment: Sealed) {
         self.state().sealed.push(segment);
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// The spare, if it is ready.
@@ -84,20 +94,23 @@ impl Upkeep {
         self.state().failure.take()
     }
 
+    /// A snapshot under way is given up: the log still has everything.
     pub fn stop(&self) {
-        self.state().stopping = true;
-        self.changed.notify_one();
+        let state = self.state();
+        self.stopping.store(true, Ordering::Relaxed);
+        drop(state);
+        self.changed.notify_all();
     }
 
-    /// Runs until it is stopped or fails.
-    pub fn run(&self) {
+    /// Does one duty until it is stopped or something fails.
+    pub fn run(&self, duty: Duty) {
         loop {
             let mut state = self.state();
             let work = loop {
-                if state.stopping || state.failure.is_some() {
+                if self.is_stopping() || state.failure.is_some() {
                     return;
                 }
-                match self.due(&state) {
+                match self.due(&state, duty) {
                     Some(work) => break work,
                     None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
@@ -105,31 +118,41 @@ impl Upkeep {
             drop(state);
             if !self.perform(work) {
                 let state = self.state();
-                if !state.stopping {
+                if !self.is_stopping() {
                     drop(self.changed.wait_timeout(state, FULL_RETRY));
                 }
             }
         }
     }
 
-    /// Does what is due now, on the thread of the caller.
+    /// Does everything that is due now, on the thread of the caller.
     pub fn run_due(&self) {
-        loop {
-            let state = self.state();
-            let work = if state.failure.is_some() { None } else { self.due(&state) };
-            drop(state);
-            if !work.is_some_and(|work| self.perform(work)) {
-                return;
+        // On a full disk a snapshot comes first, because it may free more than it needs.
+        let mut duties = [Duty::Spares, Duty::Snapshots];
+        if self.space.is_low() {
+            duties.reverse();
+        }
+        for duty in duties {
+            loop {
+                let state = self.state();
+                let work = if state.failure.is_some() { None } else { self.due(&state, duty) };
+                drop(state);
+                if !work.is_some_and(|work| self.perform(work)) {
+                    break;
+                }
             }
         }
     }
 
-    /// On a full disk a snapshot comes first and at once, because it may free more than it needs.
-    fn due(&self, state: &State) -> Option<Work> {
-        let low = self.space.is_low();
-        let make_spare = || state.spare.is_none().then_some(Work::MakeSpare);
-        let checkpoint = || self.checkpoint_due(state, low);
-        if low { checkpoint().or_else(make_spare) } else { make_spare().or_else(checkpoint) }
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn due(&self, state: &State, duty: Duty) -> Option<Work> {
+        match duty {
+            Duty::Spares => state.spare.is_none().then_some(Work::MakeSpare),
+            Duty::Snapshots => self.checkpoint_due(state, self.space.is_low()),
+        }
     }
 
     /// A snapshot rewrites everything, so it waits until the log has grown as much as that: each byte committed is then written
@@ -151,16 +174,27 @@ impl Upkeep {
 
     /// `false`: the disk is full, or something failed for good.
     fn perform(&self, work: Work) -> bool {
-        let done = match work {
-            Work::MakeSpare => self.make_spare(),
-            Work::Checkpoint(sealed, old) => self.checkpoint(&sealed, old.as_ref()),
+        let (duty, done) = match work {
+            Work::MakeSpare => (Duty::Spares, self.make_spare()),
+            Work::Checkpoint(sealed, old) => (Duty::Snapshots, self.checkpoint(&sealed, old.as_ref())),
         };
         match done {
-            Ok(()) => self.space.set_low(false),
-            Err(StoreError::Full { .. }) => self.space.set_low(true),
-            Err(error) => self.state().failure = Some(error),
+            Ok(()) => {
+                self.space.set_low(duty, false);
+                true
+            }
+            Err(StoreError::Full { .. }) => {
+                self.space.set_low(duty, true);
+                // The other duty may be able to make room.
+                self.changed.notify_all();
+                false
+            }
+            Err(_) if self.is_stopping() => false,
+            Err(error) => {
+                self.state().failure = Some(error);
+                false
+            }
         }
-        self.state().failure.is_none() && !self.space.is_low()
     }
 
     fn make_spare(&self) -> Result<(), StoreError> {
@@ -194,7 +228,7 @@ impl Upkeep {
                 });
             }
         }
-        let new = snapshot::write(&*self.disk, old, &delta, last.last)?;
+        let new = snapshot::write(&*self.disk, old, &delta, last.last, &self.stopping)?;
         let mut state = self.state();
         state.snapshot = Some(new);
         state.sealed.retain(|sealed| sealed.number > last.number);

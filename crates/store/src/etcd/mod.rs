@@ -63,6 +63,30 @@ impl Config {
             lease: Duration::from_secs(3),
         }
     }
+
+    /// Reads `etcd://host:port[,host:port…][/cluster]`, or `etcds://…` for TLS. The cluster is `default` when none is named.
+    pub fn from_url(url: &str, replica: &str) -> Result<Config, StoreError> {
+        let wrong = |what: &str| StoreError::Unusable { why: format!("{url:?} is not an etcd address: {what}") };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("expected etcd://host:port[,…][/cluster]"))?;
+        let scheme = match scheme {
+            "etcd" => "http",
+            "etcds" => "https",
+            _ => return Err(wrong("it begins with etcd:// or etcds://")),
+        };
+        let (hosts, cluster) = rest.split_once('/').unwrap_or((rest, ""));
+        let endpoints: Vec<String> = hosts.split(',').map(|host| format!("{scheme}://{host}")).collect();
+        if hosts.split(',').any(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+            return Err(wrong("a host is missing"));
+        }
+        // A cluster named "a/rows" would lie inside the rows of a cluster named "a".
+        if cluster.contains('/') {
+            return Err(wrong("a cluster's name has no slash"));
+        }
+        let cluster = if cluster.is_empty() { "default" } else { cluster };
+        let mut config = Config::new(endpoints, cluster, replica);
+        config.tls = (scheme == "https").then(Tls::default);
+        Ok(config)
+    }
 }
 
 /// The keys of one cluster.
@@ -251,4 +275,33 @@ impl Drop for EtcdStore {
 
 fn failed(what: &str, status: &Status) -> StoreError {
     StoreError::io(what, std::io::Error::other(format!("{:?}: {}", status.code(), status.message())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let config = Config::from_url("etcd://a:2379,b:2379/prod", "r").unwrap();
+        assert_eq!(config.endpoints, ["http://a:2379", "http://b:2379"]);
+        assert_eq!((config.cluster.as_str(), config.tls.is_some()), ("prod", false));
+        let config = Config::from_url("etcds://a:2379", "r").unwrap();
+        assert_eq!(config.endpoints, ["https://a:2379"]);
+        assert_eq!((config.cluster.as_str(), config.tls.is_some()), ("default", true));
+        for wrong in ["", "a:2379", "http://a", "etcd://", "etcd://a,,b", "etcd:// a", "etcd://a/b/rows"] {
+            assert!(Config::from_url(wrong, "r").is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_rows_are_read_back() {
+        let keys = Keys::new("c");
+        for (table, key) in [(Table(0), &b""[..]), (Table(255), b"a/b"), (Table(16), &[0, 255])] {
+            assert_eq!(keys.parse(&keys.row(table, key)), Some((table, key)));
+        }
+        for foreign in [&b"/bursar/c/leader"[..], b"/bursar/c/rows/0", b"/bursar/c/rows/zz/a", b"/bursar/c/rows/00a"] {
+            assert_eq!(keys.parse(foreign), None);
+        }
+    }
 }
