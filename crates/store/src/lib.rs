@@ -42,12 +42,6 @@ pub trait Store: Send {
     /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.
     fn close(self: Box<Self>) -> Result<(), StoreError>;
 
-    /// The longest row this store takes, key and value together. Longer ones make a commit fail, so an engine refuses what
-    /// would need one.
-    fn row_bytes_max(&self) -> usize {
-        VALUE_BYTES_MAX
-    }
-
     /// Whether there is room for growth; stays up to date. A store that never runs out says so forever.
     fn space(&self) -> Space {
         Space::default()

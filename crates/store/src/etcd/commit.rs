@@ -11,7 +11,7 @@ use tonic::Code;
 use super::client::Client;
 use super::lead::Leadership;
 use super::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
-use super::{Keys, ROW_BYTES_MAX, failed};
+use super::{Keys, failed};
 use crate::batch::{Batch, Row, Rows, Table};
 use crate::error::StoreError;
 
@@ -25,19 +25,67 @@ const TXN_BYTES: usize = 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The rows of a batch by their keys in etcd, each with its last state only: a transaction may name a key once.
+/// Values longer than this are cut into parts of this length, so that every part fits into a request.
+const PART_BYTES: usize = 512 * 1024;
+
+/// The keys that a batch changes, each with its last state only: a transaction may name a key once.
 pub type LastStates = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-pub fn last_states(keys: &Keys, batch: &Batch) -> Result<LastStates, StoreError> {
-    let mut rows = LastStates::new();
-    for row in batch.rows() {
-        let length = row.key.len() + row.value.map_or(0, <[u8]>::len);
-        if length > ROW_BYTES_MAX {
-            return Err(StoreError::Oversize { table: row.table, length });
+/// The rows that are stored in parts, and in how many.
+pub type Parted = BTreeMap<(Table, Vec<u8>), u32>;
+
+/// What stands under the key of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    Whole(&'a [u8]),
+    Parts(u32),
+}
+
+impl<'a> Stored<'a> {
+    fn encode(self) -> Vec<u8> {
+        match self {
+            Stored::Whole(value) => [&[0], value].concat(),
+            Stored::Parts(count) => [&[1], count.to_be_bytes().as_slice()].concat(),
         }
-        rows.insert(keys.row(row.table, row.key), row.value.map(<[u8]>::to_vec));
     }
-    Ok(rows)
+
+    pub fn decode(value: &'a [u8]) -> Option<Stored<'a>> {
+        match value.split_first()? {
+            (0, value) => Some(Stored::Whole(value)),
+            (1, count) => Some(Stored::Parts(u32::from_be_bytes(count.try_into().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+/// What the batch means for the keys in etcd. `parted` is brought up to date with it.
+pub fn last_states(keys: &Keys, batch: &Batch, parted: &mut Parted) -> LastStates {
+    let last: BTreeMap<_, _> = batch.rows().map(|row| ((row.table, row.key), row.value)).collect();
+    let mut states = LastStates::new();
+    for ((table, key), value) in last {
+        let parts = match value {
+            Some(value) if value.len() > PART_BYTES => value.chunks(PART_BYTES).collect(),
+            _ => Vec::new(),
+        };
+        // Values are bounded, so parts are far fewer than u32::MAX.
+        let count = parts.len() as u32;
+        let stored = match value {
+            Some(_) if count > 0 => Some(Stored::Parts(count).encode()),
+            whole => whole.map(|value| Stored::Whole(value).encode()),
+        };
+        states.insert(keys.row(table, key), stored);
+        for (number, part) in (0..).zip(parts) {
+            states.insert(keys.part(table, key, number), Some(part.to_vec()));
+        }
+        let place = (table, key.to_vec());
+        for number in count..parted.remove(&place).unwrap_or(0) {
+            states.insert(keys.part(table, key, number), None);
+        }
+        if count > 0 {
+            parted.insert(place, count);
+        }
+    }
+    states
 }
 
 #[derive(Clone)]
@@ -178,6 +226,17 @@ impl Writer {
         }
     }
 
+    /// Puts a long value together again.
+    pub async fn read_parts(&self, table: Table, key: &[u8], count: u32) -> Result<Vec<u8>, StoreError> {
+        let mut value = Vec::new();
+        for number in 0..count {
+            let key = self.keys.part(table, key, number);
+            let part = self.get(&key).await?.ok_or_else(|| damaged(&key, "a part of a long row is missing"))?;
+            value.extend_from_slice(&part.value);
+        }
+        Ok(value)
+    }
+
     async fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, StoreError> {
         let request = RangeRequest { key: key.to_vec(), ..RangeRequest::default() };
         let answer = self.client.range(request).await.map_err(|status| failed("reading from etcd", &status))?;
@@ -235,6 +294,6 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_be_bytes)
 }
 
-fn damaged(key: &[u8], what: &str) -> StoreError {
+pub fn damaged(key: &[u8], what: &str) -> StoreError {
     StoreError::Corrupt { file: String::from_utf8_lossy(key).into_owned(), offset: 0, what: what.to_owned() }
 }

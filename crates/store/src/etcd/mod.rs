@@ -4,6 +4,7 @@
 //!   /bursar/<cluster>/leader          who leads; bound to a lease, so it goes when the leader does
 //!   /bursar/<cluster>/commit          the number of the last commit
 //!   /bursar/<cluster>/rows/<table>/…  the rows
+//!   /bursar/<cluster>/parts/…         the values of rows that are too long for one key
 //!   /bursar/<cluster>/staged/<n>      pieces of a batch that is too large for one transaction
 //!   /bursar/<cluster>/marker          there while such a batch is complete, and being spread over the rows
 //! ```
@@ -26,13 +27,11 @@ use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
 use client::{Client, Tls};
+use commit::{Parted, Stored};
 use lead::Leadership;
 use messages::{RangeRequest, prefix_end};
 
 use crate::{Batch, Store, StoreError, Table, Visit};
-
-/// The longest row etcd takes from us: below its own limit of 1.5 MiB for a request, with room for keys and framing.
-pub const ROW_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a page of a load aims at.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
@@ -95,6 +94,7 @@ struct Keys {
     leader: Vec<u8>,
     commit: Vec<u8>,
     rows: Vec<u8>,
+    parts: Vec<u8>,
     staged: Vec<u8>,
     marker: Vec<u8>,
 }
@@ -106,6 +106,7 @@ impl Keys {
             leader: key("leader"),
             commit: key("commit"),
             rows: key("rows/"),
+            parts: key("parts/"),
             staged: key("staged/"),
             marker: key("marker"),
         }
@@ -114,6 +115,14 @@ impl Keys {
     fn row(&self, table: Table, row_key: &[u8]) -> Vec<u8> {
         let mut key = self.rows.clone();
         key.extend_from_slice(format!("{:02x}/", table.0).as_bytes());
+        key.extend_from_slice(row_key);
+        key
+    }
+
+    /// One part of a long value. The number comes first: a row's key may end in anything.
+    fn part(&self, table: Table, row_key: &[u8], number: u32) -> Vec<u8> {
+        let mut key = self.parts.clone();
+        key.extend_from_slice(format!("{:02x}/{number:08}/", table.0).as_bytes());
         key.extend_from_slice(row_key);
         key
     }
@@ -136,6 +145,8 @@ pub struct EtcdStore {
     leadership: Arc<Leadership>,
     /// The number of the last commit; known once loaded.
     commits: Option<u64>,
+    /// How many parts the long rows have, so that they can be removed with them.
+    parted: Parted,
     failed: bool,
 }
 
@@ -162,7 +173,15 @@ impl EtcdStore {
             let (client, leadership) = (client.clone(), leadership.clone());
             async move { leadership.keep(&client).await }
         });
-        Ok(EtcdStore { runtime: Some(runtime), client, keys, leadership, commits: None, failed: false })
+        Ok(EtcdStore {
+            runtime: Some(runtime),
+            client,
+            keys,
+            leadership,
+            commits: None,
+            parted: Parted::new(),
+            failed: false,
+        })
     }
 
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, StoreError> {
@@ -211,12 +230,14 @@ impl Store for EtcdStore {
             let mut bytes = 0;
             for row in &page.kvs {
                 let Some((table, key)) = self.keys.parse(&row.key) else {
-                    let what = "a key below the rows is none of ours".to_owned();
-                    let file = String::from_utf8_lossy(&row.key).into_owned();
-                    return Err(StoreError::Corrupt { file, offset: 0, what });
+                    return Err(commit::damaged(&row.key, "it stands among the rows and is none"));
                 };
                 bytes += row.key.len() + row.value.len();
-                visit(table, key, &row.value);
+                match Stored::decode(&row.value) {
+                    Some(Stored::Whole(value)) => visit(table, key, value),
+                    Some(Stored::Parts(count)) => drop(self.parted.insert((table, key.to_vec()), count)),
+                    None => return Err(commit::damaged(&row.key, "its value cannot be read")),
+                }
             }
             match page.kvs.last() {
                 Some(last) if page.more => {
@@ -229,6 +250,14 @@ impl Store for EtcdStore {
                 limit = (limit * 2).min(PAGE_ROWS_MAX);
             }
         }
+        for ((table, key), count) in &self.parted {
+            let (writer, table, key, count) = (self.writer(), *table, key.clone(), *count);
+            let (key, value) = self.run(async move {
+                let value = writer.read_parts(table, &key, count).await?;
+                Ok::<_, StoreError>((key, value))
+            })??;
+            visit(table, &key, &value);
+        }
         self.commits = Some(commits);
         Ok(())
     }
@@ -240,7 +269,7 @@ impl Store for EtcdStore {
         if let Some((table, length)) = batch.oversize() {
             return Err(StoreError::Oversize { table, length });
         }
-        let rows = commit::last_states(&self.keys, batch)?;
+        let rows = commit::last_states(&self.keys, batch, &mut self.parted);
         let writer = self.writer();
         let written = self.run(async move { writer.commit(rows, commits).await });
         let written = written.and_then(|written| written);
@@ -257,10 +286,6 @@ impl Store for EtcdStore {
         let _shorter = self.run(async move { leadership.give_up(&client).await });
         self.failed = true;
         Ok(())
-    }
-
-    fn row_bytes_max(&self) -> usize {
-        ROW_BYTES_MAX
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use store::etcd::Config;
 use store::etcd::client::Client;
 use store::etcd::messages::{KeyValue, RangeRequest, RequestOp, TxnRequest};
-use store::etcd::{Config, ROW_BYTES_MAX};
 use store::{Batch, EtcdStore, Store, StoreError, Table};
 
 use crate::{Rows, load, one_row};
@@ -133,13 +133,40 @@ fn rows_are_there_for_the_next_leader() {
     }
     // More bytes than one transaction takes.
     store.commit(&large_batch(&mut expected, 100_000, &[9; 9000])).unwrap();
-    let (table, length) = (Table::OBJECTS, ROW_BYTES_MAX + 1);
-    assert!(matches!(store.commit(&one_row(b"x", &vec![0; length])), Err(StoreError::Oversize { .. })));
     Box::new(store).close().unwrap();
-    let (store, rows) = etcd.lead("b");
+    let (mut store, rows) = etcd.lead("b");
     assert_eq!(rows.len(), expected.len());
-    assert!(rows == expected && !rows.contains_key(&(table, b"x".to_vec())));
-    assert_eq!(store.row_bytes_max(), ROW_BYTES_MAX);
+    assert!(rows == expected);
+    let mut oversize = one_row(b"fits", b"");
+    oversize.put(Table::OBJECTS, b"x", &vec![0; store::VALUE_BYTES_MAX + 1]);
+    assert!(matches!(store.commit(&oversize), Err(StoreError::Oversize { .. })));
+}
+
+#[test]
+fn a_row_longer_than_a_request_is_kept_in_parts_that_go_with_it() {
+    let etcd = Etcd::start();
+    let parts = || {
+        etcd.talk(async |client| {
+            let (key, range_end) = (b"/bursar/test/parts/".to_vec(), b"/bursar/test/parts0".to_vec());
+            client.range(RangeRequest { key, range_end, ..RangeRequest::default() }).await.unwrap().kvs.len()
+        })
+    };
+    let (mut store, _) = etcd.lead("0");
+    for (round, (length, expected_parts)) in
+        [(3_000_000, 6), (600_000, 2), (1_500_000, 3), (10, 0), (700_000, 2)].into_iter().enumerate()
+    {
+        let value: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        store.commit(&one_row(b"long/00000000", &value)).unwrap();
+        assert_eq!(parts(), expected_parts);
+        Box::new(store).close().unwrap();
+        let rows;
+        (store, rows) = etcd.lead(&round.to_string());
+        assert!(rows[&(Table::OBJECTS, b"long/00000000".to_vec())] == value, "{length}");
+    }
+    let mut batch = Batch::new();
+    batch.delete(Table::OBJECTS, b"long/00000000");
+    store.commit(&batch).unwrap();
+    assert_eq!(parts(), 0);
 }
 
 #[test]
@@ -223,16 +250,20 @@ fn a_marked_batch_with_a_piece_missing_is_refused() {
     }
 }
 
-/// The stored form of staged rows, written down once more: table 0, lengths, the key in etcd, the value.
+/// The stored form of staged rows, written down once more: table 0, lengths, the key in etcd, a zero for "whole", the value.
 fn encode(batch: &Batch) -> Vec<u8> {
     let mut encoded = Vec::new();
-    for row in batch.rows() {
+    let last: std::collections::BTreeMap<_, _> = batch.rows().map(|row| ((row.table, row.key), row)).collect();
+    for row in last.into_values() {
         let key = [format!("/bursar/test/rows/{:02x}/", row.table.0).as_bytes(), row.key].concat();
         encoded.push(0);
         encoded.extend(u32::try_from(key.len()).unwrap().to_le_bytes());
-        encoded.extend(row.value.map_or(u32::MAX, |value| u32::try_from(value.len()).unwrap()).to_le_bytes());
+        encoded.extend(row.value.map_or(u32::MAX, |value| u32::try_from(value.len() + 1).unwrap()).to_le_bytes());
         encoded.extend(key);
-        encoded.extend(row.value.unwrap_or_default());
+        if let Some(value) = row.value {
+            encoded.push(0);
+            encoded.extend(value);
+        }
     }
     encoded
 }
