@@ -28,7 +28,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bursar: {error:#}");
+            // Our errors name their causes themselves.
+            eprintln!("bursar: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,8 +1,8 @@
 //! `bursar serve`: flags over the configuration file, then the server until a signal.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use server::config::{Config, StoreChoice};
 use tracing_subscriber::EnvFilter;
 
@@ -52,10 +52,13 @@ impl Args {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     let config = args.into_config()?;
-    let filter = EnvFilter::try_new(&config.log).with_context(|| format!("{:?} is not a log level", config.log))?;
+    let filter = EnvFilter::try_new(&config.log)
+        .map_err(|error| anyhow::anyhow!("{:?} is not a log level: {error}", config.log))?;
     // Logs go to standard error: standard output is for what a person, or a script, is to read.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| anyhow::anyhow!("cannot start threads: {error}"))?;
     runtime.block_on(server::serve::run(config))?;
     Ok(())
 }

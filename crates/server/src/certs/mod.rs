@@ -24,7 +24,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-pub use files::write_private;
+pub use files::{create_private_dir, write_private};
 pub use kubeconfig::{Kubeconfig, admin_kubeconfig};
 
 use crate::identity::MASTERS;
@@ -81,7 +81,7 @@ impl Pki {
     /// Loads the folder, making what is missing and renewing what is about to expire. `names` are the host names and
     /// addresses the serving certificate must be good for; `now` is in seconds since 1970.
     pub fn open(folder: &Path, names: &[String], now: u64) -> Result<Pki, CertError> {
-        files::create_private_dir(folder)?;
+        create_private_dir(folder)?;
         let authority = authority(folder, now)?;
         let key = KeyPair::from_pem(&authority.key)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, key)?;

@@ -62,6 +62,8 @@ pub struct Built<S> {
 
 pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
     tls::install_provider();
+    // With keys and state elsewhere nobody else makes it, and the kubeconfig goes there.
+    certs::create_private_dir(&config.data)?;
     let failed = |source| StartError::Listen { listen: config.listen.clone(), source };
     let listener = TcpListener::bind(&config.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
