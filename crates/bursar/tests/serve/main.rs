@@ -1,5 +1,6 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
+mod access;
 mod process;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
@@ -7,7 +8,7 @@ use kube::api::{Api, ListParams, PostParams};
 use process::Process;
 use serde_json::json;
 
-fn object<K: serde::de::DeserializeOwned>(value: serde_json::Value) -> K {
+pub fn object<K: serde::de::DeserializeOwned>(value: serde_json::Value) -> K {
     serde_json::from_value(value).expect("an object")
 }
 

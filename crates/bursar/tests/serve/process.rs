@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -50,10 +50,20 @@ impl Process {
     }
 
     pub async fn client(&self) -> kube::Client {
+        kube::Client::try_from(self.config().await).expect("a client")
+    }
+
+    /// A client that shows this token and nothing else.
+    pub async fn client_with_token(&self, token: &str) -> kube::Client {
+        let mut config = self.config().await;
+        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        kube::Client::try_from(config).expect("a client")
+    }
+
+    async fn config(&self) -> kube::Config {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
-        kube::Client::try_from(config).expect("a client")
+        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration")
     }
 
     /// SIGTERM; the exit code.
