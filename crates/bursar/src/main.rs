@@ -1,6 +1,7 @@
 //! `bursar`, the command line. Each subcommand is a file of its own; this one only chooses.
 
 mod serve;
+mod tour;
 
 use std::process::ExitCode;
 
@@ -18,12 +19,15 @@ struct Cli {
 enum Command {
     /// Run the control plane: a Kubernetes-compatible API server with everything inside.
     Serve(serve::Args),
+    /// Play a quota system's example step by step, on a throw-away server.
+    Tour(tour::Args),
 }
 
 fn main() -> ExitCode {
     server::tls::install_provider();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Tour(args) => tour::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,11 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod harness;
+mod kubectl;
 mod process;
+mod restart;
+mod tour;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use kube::api::{Api, ListParams, PostParams};

@@ -7,6 +7,12 @@ use serde_json::{Value, json};
 use crate::authz::{Kind, bootstrap};
 use crate::core::{Cache, ObjectKey};
 
+/// Classes that every cluster has.
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster."),
+    ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their node."),
+];
+
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Creates what is not stored yet, all at once so that it shares a few syncs. What is there is left as it is: an owner
@@ -22,18 +28,45 @@ pub async fn ensure(client: &Client, cache: &Cache, definitions: Vec<Value>) -> 
         let (kind, _) = bootstrap::key(object)?;
         Some((GroupResource::new(Kind::GROUP, kind.resource()), object.clone()))
     });
+    let classes = PRIORITY_CLASSES.map(|(name, value, description)| {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description,
+        });
+        (GroupResource::new("scheduling.k8s.io", "priorityclasses"), class)
+    });
     let definition = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     let definitions = definitions.into_iter().map(|object| (definition.clone(), object));
     let creates = namespaces
         .into_iter()
         .chain(roles)
+        .chain(classes)
         .chain(definitions)
         .filter(|(resource, object)| {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             cache.get(&ObjectKey::new(resource.clone(), "", name)).is_none()
         })
         .map(|(resource, object)| create(client, resource, object));
-    futures::future::try_join_all(creates).await.map(|_| ())
+    futures::future::try_join_all(creates).await?;
+    let services = GroupResource::core("services");
+    if cache.get(&ObjectKey::new(services, "default", "kubernetes")).is_none() {
+        post(client, "/api/v1/namespaces/default/services", &own_service()).await?;
+    }
+    Ok(())
+}
+
+/// How pods would reach this server. Clients take its presence for a sign of a whole cluster.
+fn own_service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": "10.96.0.1",
+            "clusterIPs": ["10.96.0.1"],
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+    })
 }
 
 async fn create(client: &Client, resource: GroupResource, object: Value) -> Result<(), kube::Error> {
@@ -41,6 +74,10 @@ async fn create(client: &Client, resource: GroupResource, object: Value) -> Resu
         "" => format!("/api/v1/{}", resource.resource),
         group => format!("/apis/{group}/v1/{}", resource.resource),
     };
+    post(client, &path, &object).await
+}
+
+async fn post(client: &Client, path: &str, object: &Value) -> Result<(), kube::Error> {
     let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
     let request = request.body(object.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
     match client.request::<Value>(request).await {

@@ -1,6 +1,7 @@
 //! `bursar serve`, put together: store → engine → sequencer → API → controllers → the front; and down again in the other
 //! order, so that whatever was acknowledged is on disk when the process ends.
 
+mod audit;
 mod first;
 mod status;
 
@@ -89,6 +90,15 @@ fn open_blocking(choice: StoreChoice, folder: &Path) -> Result<Box<dyn Store>, S
     })
 }
 
+/// What the configuration says about the families.
+fn settings(config: &Config) -> families::Settings {
+    let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
+    let mut settings = families::Settings::default();
+    settings.kubernetes.observe_only = off("ResourceQuota");
+    settings.kubernetes.ignore_limit_ranges = off("LimitRanger");
+    settings
+}
+
 /// Everything behind the front, running.
 pub struct Server {
     pub api: Api,
@@ -105,7 +115,7 @@ impl Server {
         prepared: &Prepared,
         closing: CancellationToken,
     ) -> Result<Server, ServeError> {
-        let families = families::all(&families::Settings::default());
+        let families = families::all(&settings(&prepared.config));
         let (engine, cache) = Engine::load(store.as_mut(), families.clone())?;
         let cache = Arc::new(cache);
         let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
@@ -133,7 +143,8 @@ impl Server {
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem });
-        loops.spawn(status::publish(writes, Arc::clone(&cache)));
+        loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
+        loops.spawn(audit::run(writes));
         loops.spawn(authz::show_aggregates(client, cache));
         Ok(Server { api, rbac, authenticator, sequencer, loops })
     }

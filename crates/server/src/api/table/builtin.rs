@@ -45,7 +45,7 @@ fn lines(group: &str, plural: &str) -> &'static [Line] {
         ],
         ("", "configmaps") => &[("Data", S, 0, Call(cells::data_count)), AGE],
         ("", "secrets") => &[("Type", S, 0, Pointer("/type")), ("Data", S, 0, Call(cells::data_count)), AGE],
-        ("", "serviceaccounts") => &[("Secrets", S, 0, Call(cells::secrets_count)), AGE],
+        ("", "serviceaccounts") => &[AGE],
         ("", "namespaces") => &[("Status", S, 0, Pointer("/status/phase")), AGE],
         ("", "nodes") => &[
             ("Status", S, 0, Call(cells::node_status)),
@@ -165,6 +165,7 @@ fn lines(group: &str, plural: &str) -> &'static [Line] {
             ("Value", I, 0, Pointer("/value")),
             ("Global-Default", "boolean", 0, Call(cells::global_default)),
             AGE,
+            ("PreemptionPolicy", S, 0, Pointer("/preemptionPolicy")),
             ("PreemptionPolicy", S, 1, Pointer("/preemptionPolicy")),
         ],
         ("networking.k8s.io", "ingresses") => &[

@@ -91,10 +91,6 @@ pub fn data_count(object: &Value, _: i64) -> Value {
     (len(object, "/data") + len(object, "/binaryData")).into()
 }
 
-pub fn secrets_count(account: &Value, _: i64) -> Value {
-    len(account, "/secrets").into()
-}
-
 pub fn node_status(node: &Value, _: i64) -> Value {
     let ready = list(node, "/status/conditions").iter().find(|one| one["type"] == "Ready");
     let mut status = match ready.map(|one| text(one, "/status")) {

@@ -1,0 +1,43 @@
+//! The examples, carried along in the binary.
+
+/// One family's example: a script and the manifests it uses.
+pub struct Example {
+    pub name: &'static str,
+    pub script: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+impl Example {
+    /// A manifest by its file name.
+    pub fn file(&self, name: &str) -> Option<&'static str> {
+        self.files.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
+}
+
+macro_rules! example {
+    ($name:literal, $($file:literal),* $(,)?) => {
+        Example {
+            name: $name,
+            script: include_str!(concat!("../../../../examples/", $name, "/tour.yaml")),
+            files: &[$(($file, include_str!(concat!("../../../../examples/", $name, "/", $file)))),*],
+        }
+    };
+}
+
+/// Every example, in the order a newcomer should see them.
+pub static ALL: &[Example] = &[example!(
+    "kubernetes",
+    "01-namespace.yaml",
+    "02-quota.yaml",
+    "03-deployment.yaml",
+    "04-limit-range.yaml",
+    "05-pod.yaml",
+)];
+
+pub fn find(name: &str) -> Option<&'static Example> {
+    ALL.iter().find(|example| example.name == name)
+}
+
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|example| example.name).collect()
+}
