@@ -166,7 +166,6 @@ fn lines(group: &str, plural: &str) -> &'static [Line] {
             ("Global-Default", "boolean", 0, Call(cells::global_default)),
             AGE,
             ("PreemptionPolicy", S, 0, Pointer("/preemptionPolicy")),
-            ("PreemptionPolicy", S, 1, Pointer("/preemptionPolicy")),
         ],
         ("networking.k8s.io", "ingresses") => &[
             ("Class", S, 0, Call(cells::ingress_class)),
