@@ -20,6 +20,9 @@ use super::status::REVISION_ROW;
 /// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
 const DIFFERENCES_MAX: usize = 100;
 
+/// A row of the ledger, kept until all of them are read.
+type KeyValue = (Box<[u8]>, Box<[u8]>);
+
 /// Why stored state could not be taken up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -35,7 +38,7 @@ impl Engine {
     /// Reads everything back. The cache starts with exactly what was acknowledged.
     pub fn load(store: &mut dyn Store, families: Families) -> Result<(Engine, Cache), LoadError> {
         let mut objects: Vec<Arc<Object>> = Vec::new();
-        let mut ledger_rows: Vec<(Box<[u8]>, Box<[u8]>)> = Vec::new();
+        let mut ledger_rows: Vec<KeyValue> = Vec::new();
         let mut last: HashMap<GroupResource, u64> = HashMap::new();
         let mut revision = 0;
         let mut unreadable = None;

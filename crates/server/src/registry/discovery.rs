@@ -65,11 +65,12 @@ const GROUP_ORDER: &[&str] = &[
     "resource.k8s.io",
 ];
 
+type ByVersion<'a> = BTreeMap<Arc<str>, Vec<&'a Arc<Served>>>;
 type Versions<'a> = Vec<(Arc<str>, Vec<&'a Arc<Served>>)>;
 
 impl Discovery {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let mut by_group: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<&Arc<Served>>>> = BTreeMap::new();
+        let mut by_group: BTreeMap<Arc<str>, ByVersion<'_>> = BTreeMap::new();
         for served in snapshot.all() {
             let versions = by_group.entry(served.resource.group.clone()).or_default();
             versions.entry(served.version.clone()).or_default().push(served);

@@ -114,9 +114,12 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// (group, version) → plural → what is served.
+type ByGroupVersion = HashMap<(Arc<str>, Arc<str>), BTreeMap<Arc<str>, Arc<Served>>>;
+
 /// Everything served at one moment.
 pub struct Snapshot {
-    resources: HashMap<(Arc<str>, Arc<str>), BTreeMap<Arc<str>, Arc<Served>>>,
+    resources: ByGroupVersion,
     discovery: OnceLock<Discovery>,
 }
 
@@ -232,7 +235,7 @@ impl Registry {
 }
 
 fn snapshot(definitions: &BTreeMap<Arc<str>, Vec<Arc<Served>>>) -> Snapshot {
-    let mut resources: HashMap<(Arc<str>, Arc<str>), BTreeMap<Arc<str>, Arc<Served>>> = HashMap::new();
+    let mut resources = ByGroupVersion::new();
     for served in builtin().iter().chain(definitions.values().flatten()) {
         let place = (served.resource.group.clone(), served.version.clone());
         resources.entry(place).or_default().entry(served.resource.resource.clone()).or_insert_with(|| served.clone());

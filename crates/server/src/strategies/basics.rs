@@ -37,10 +37,10 @@ impl Strategy for Namespaces {
         object["status"] = json!({"phase": "Active"});
         if let Some(spec) = within(object, "spec") {
             absent(spec, "finalizers", json!([]));
-            if let Some(Value::Array(list)) = spec.get_mut("finalizers") {
-                if !list.iter().any(|one| one == "kubernetes") {
-                    list.push("kubernetes".into());
-                }
+            if let Some(Value::Array(list)) = spec.get_mut("finalizers")
+                && !list.iter().any(|one| one == "kubernetes")
+            {
+                list.push("kubernetes".into());
             }
         }
     }

@@ -34,10 +34,10 @@ impl Strategy for Definitions {
         accept(object);
         if let Some(metadata) = within(object, "metadata") {
             absent(metadata, "finalizers", json!([]));
-            if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
-                if !list.iter().any(|one| one == CLEANUP) {
-                    list.push(CLEANUP.into());
-                }
+            if let Some(Value::Array(list)) = metadata.get_mut("finalizers")
+                && !list.iter().any(|one| one == CLEANUP)
+            {
+                list.push(CLEANUP.into());
             }
         }
     }
@@ -83,10 +83,10 @@ fn accept(object: &mut Value) {
     let Some(status) = within(object, "status") else { return };
     status["acceptedNames"] = names;
     absent(status, "storedVersions", json!([]));
-    if let (Some(Value::Array(list)), Some(stored)) = (status.get_mut("storedVersions"), stored) {
-        if !list.contains(&stored) {
-            list.push(stored);
-        }
+    if let (Some(Value::Array(list)), Some(stored)) = (status.get_mut("storedVersions"), stored)
+        && !list.contains(&stored)
+    {
+        list.push(stored);
     }
     absent(status, "conditions", json!([]));
     if status["conditions"].as_array().is_some_and(Vec::is_empty) {

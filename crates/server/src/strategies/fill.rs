@@ -4,19 +4,19 @@ use serde_json::{Map, Value};
 
 /// Sets a field that is missing or null.
 pub fn absent(object: &mut Value, field: &str, value: impl Into<Value>) {
-    if let Value::Object(map) = object {
-        if map.get(field).is_none_or(Value::is_null) {
-            map.insert(field.to_owned(), value.into());
-        }
+    if let Value::Object(map) = object
+        && map.get(field).is_none_or(Value::is_null)
+    {
+        map.insert(field.to_owned(), value.into());
     }
 }
 
 /// Sets a text field that is missing, null or empty, as Go's defaulting of plain strings does.
 pub fn blank(object: &mut Value, field: &str, value: &str) {
-    if object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
-        if let Value::Object(map) = object {
-            map.insert(field.to_owned(), value.into());
-        }
+    if object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty()
+        && let Value::Object(map) = object
+    {
+        map.insert(field.to_owned(), value.into());
     }
 }
 

@@ -70,10 +70,10 @@ fn default_requests(resources: &mut Value) {
         for (name, limit) in limits {
             requests.entry(name).or_insert(limit);
         }
-        if requests.is_empty() {
-            if let Value::Object(map) = resources {
-                map.remove("requests");
-            }
+        if requests.is_empty()
+            && let Value::Object(map) = resources
+        {
+            map.remove("requests");
         }
     }
 }
@@ -138,10 +138,10 @@ fn default_volume(volume: &mut Value) {
     if let Some(iscsi) = given(volume, "iscsi") {
         blank(iscsi, "iscsiInterface", "default");
     }
-    if let Some(template) = given(volume, "ephemeral").and_then(|source| given(source, "volumeClaimTemplate")) {
-        if let Some(spec) = given(template, "spec") {
-            absent(spec, "volumeMode", "Filesystem");
-        }
+    if let Some(template) = given(volume, "ephemeral").and_then(|source| given(source, "volumeClaimTemplate"))
+        && let Some(spec) = given(template, "spec")
+    {
+        absent(spec, "volumeMode", "Filesystem");
     }
 }
 

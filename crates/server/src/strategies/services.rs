@@ -13,10 +13,10 @@ impl Strategy for Services {
         let Some(spec) = within(object, "spec") else { return };
         blank(spec, "sessionAffinity", "None");
         blank(spec, "type", "ClusterIP");
-        if text(spec, "sessionAffinity") == "ClientIP" {
-            if let Some(config) = within(spec, "sessionAffinityConfig").and_then(|config| within(config, "clientIP")) {
-                absent(config, "timeoutSeconds", 10_800);
-            }
+        if text(spec, "sessionAffinity") == "ClientIP"
+            && let Some(config) = within(spec, "sessionAffinityConfig").and_then(|config| within(config, "clientIP"))
+        {
+            absent(config, "timeoutSeconds", 10_800);
         }
         each(spec, "ports", |port| {
             blank(port, "protocol", "TCP");

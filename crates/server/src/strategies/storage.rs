@@ -15,10 +15,10 @@ pub struct AttributesClasses;
 fn protect(object: &mut Value, finalizer: &str) {
     let Some(metadata) = within(object, "metadata") else { return };
     absent(metadata, "finalizers", json!([]));
-    if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
-        if !list.iter().any(|one| one == finalizer) {
-            list.push(finalizer.into());
-        }
+    if let Some(Value::Array(list)) = metadata.get_mut("finalizers")
+        && !list.iter().any(|one| one == finalizer)
+    {
+        list.push(finalizer.into());
     }
 }
 

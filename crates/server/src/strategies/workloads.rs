@@ -85,11 +85,11 @@ fn deployment(object: &mut Value) {
     absent(spec, "progressDeadlineSeconds", 600);
     if let Some(strategy) = within(spec, "strategy") {
         blank(strategy, "type", "RollingUpdate");
-        if text(strategy, "type") == "RollingUpdate" {
-            if let Some(rolling) = within(strategy, "rollingUpdate") {
-                absent(rolling, "maxUnavailable", "25%");
-                absent(rolling, "maxSurge", "25%");
-            }
+        if text(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = within(strategy, "rollingUpdate")
+        {
+            absent(rolling, "maxUnavailable", "25%");
+            absent(rolling, "maxSurge", "25%");
         }
     }
     default_template(spec);
@@ -111,10 +111,10 @@ fn replication_controller(object: &mut Value) {
             spec["selector"] = labels.clone();
         }
         default_template(spec);
-        if let Some(metadata) = within(object, "metadata") {
-            if metadata.get("labels").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty) {
-                metadata["labels"] = labels;
-            }
+        if let Some(metadata) = within(object, "metadata")
+            && metadata.get("labels").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
+        {
+            metadata["labels"] = labels;
         }
     } else {
         default_template(spec);
@@ -128,10 +128,10 @@ fn stateful_set(object: &mut Value) {
     blank(spec, "podManagementPolicy", "OrderedReady");
     if let Some(strategy) = within(spec, "updateStrategy") {
         blank(strategy, "type", "RollingUpdate");
-        if text(strategy, "type") == "RollingUpdate" {
-            if let Some(rolling) = within(strategy, "rollingUpdate") {
-                absent(rolling, "partition", 0);
-            }
+        if text(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = within(strategy, "rollingUpdate")
+        {
+            absent(rolling, "partition", 0);
         }
     }
     if let Some(policy) = within(spec, "persistentVolumeClaimRetentionPolicy") {
@@ -156,11 +156,11 @@ fn daemon_set(object: &mut Value) {
     absent(spec, "revisionHistoryLimit", 10);
     if let Some(strategy) = within(spec, "updateStrategy") {
         blank(strategy, "type", "RollingUpdate");
-        if text(strategy, "type") == "RollingUpdate" {
-            if let Some(rolling) = within(strategy, "rollingUpdate") {
-                absent(rolling, "maxUnavailable", 1);
-                absent(rolling, "maxSurge", 0);
-            }
+        if text(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = within(strategy, "rollingUpdate")
+        {
+            absent(rolling, "maxUnavailable", 1);
+            absent(rolling, "maxSurge", 0);
         }
     }
     default_template(spec);
