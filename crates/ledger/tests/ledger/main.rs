@@ -2,11 +2,14 @@
 
 mod cases;
 mod harness;
+mod holds;
 mod interleavings;
-// The simulator compares with the same model; it is plain code without further dependencies.
+// The simulator compares with the same model and uses more of it; it is plain code without further dependencies.
+#[allow(dead_code)]
 #[path = "../../../simulator/src/naive/mod.rs"]
 mod naive;
 mod properties;
+mod queues;
 mod rows;
 mod scale;
 mod table;
