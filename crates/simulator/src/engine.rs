@@ -326,14 +326,14 @@ impl Before {
             && let Some(digest) = self.digest
             && digest != engine.ledger.digest()
         {
-            engine.complain(format!("{op:?} said it changed nothing: {said:?}"));
+            engine.complain(format!("B6: {op:?} said it changed nothing: {said:?}"));
         }
         let after = engine.balances();
         let touchable = self.touchable(engine, op, said);
         for (key, balance) in &after {
             let moved = self.balances.get(key).is_some_and(|before| before != balance);
             if moved && !touchable.contains(key) && engine.setup.shadow {
-                engine.complain(format!("{op:?} moved {key:?}, which it has nothing to do with"));
+                engine.complain(format!("B9: {op:?} moved {key:?}, which it has nothing to do with"));
             }
         }
         self.note(engine, op, said);

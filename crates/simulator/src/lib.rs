@@ -10,6 +10,7 @@
 //! history ────────────────▶ checker ◀───────── the steps that are durable
 //! ```
 
+pub mod blackbox;
 pub mod checker;
 mod client;
 pub mod disk;

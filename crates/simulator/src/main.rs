@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use simulator::rare::{self, Rare};
-use simulator::world::{Config, run};
+use simulator::world::{Config, Watch, run};
 
 /// Ticks of one run: a few thousand calls, some dozens of faults.
 const TICKS: u64 = 3000;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     };
     let (mut rare, mut calls, mut steps, mut restarts, mut failed) = (Rare::default(), 0, 0, 0, 0u64);
     for seed in from..from.saturating_add(count) {
-        match run(Config { seed, ticks, mutation: None, shadow: true }) {
+        match run(Config { seed, ticks, mutation: None, watch: Watch::Steps }) {
             Ok(report) => {
                 calls += report.calls;
                 steps += report.steps;

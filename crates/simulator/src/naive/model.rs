@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Terms};
 
@@ -136,6 +137,18 @@ impl Model {
             State::Waiting { ordered: false, .. } => ("greedy", None, Lines::new()),
         };
         Some(Seen { subject, state, until, lines: known.lines.clone(), settled, sequence: known.sequence })
+    }
+
+    /// A number for the state without the numbers of steps: two orders of the same steps may meet in it.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (key, account) in &self.accounts {
+            (key, format!("{:?}", account)).hash(&mut hasher);
+        }
+        for (id, subject) in &self.subjects {
+            (id, &subject.lines, format!("{:?}", subject.state)).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     fn open(&mut self, key: &Key, limit: Limit) -> Said {

@@ -1,5 +1,7 @@
 //! Bounded runs of the simulator: fixed seeds, fresh seeds, and broken engines that must be caught.
 
+mod api;
+mod blackbox;
 mod checker;
 mod disk;
 mod seeds;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use simulator::mutation::{self, Mutation};
 use simulator::rare::Rare;
-use simulator::world::{Config, Report, run};
+use simulator::world::{Config, Report, Watch, run};
 
 /// As in the program that replays a seed.
 const TICKS: u64 = 3000;
@@ -14,7 +14,7 @@ const FRESH_SEEDS: u64 = 100;
 const SEEDS_TO_CATCH: u64 = 60;
 
 fn sound(seed: u64) -> Report {
-    run(Config { seed, ticks: TICKS, mutation: None, shadow: true }).unwrap_or_else(|trouble| {
+    run(Config { seed, ticks: TICKS, mutation: None, watch: Watch::Steps }).unwrap_or_else(|trouble| {
         panic!("seed {seed} failed: {trouble}\nreplay: cargo run -p simulator -- --seed {seed} --ticks {TICKS}")
     })
 }
@@ -47,7 +47,7 @@ fn the_same_seed_is_the_same_run() {
 /// Without the comparison at every step: the check of durable rows and of the history must find it alone.
 fn is_caught(mutation: Mutation) -> Option<(u64, String)> {
     (1..=SEEDS_TO_CATCH).find_map(|seed| {
-        let config = Config { seed, ticks: TICKS, mutation: Some(mutation), shadow: false };
+        let config = Config { seed, ticks: TICKS, mutation: Some(mutation), watch: Watch::History };
         run(config).err().map(|trouble| (seed, trouble))
     })
 }
@@ -81,6 +81,7 @@ fn broken_engines_are_caught_by_the_promise_they_break() {
         (Mutation::DeniesWhatFits, &["A4"]),
         (Mutation::PublishesTooLittle, &["A8"]),
         (Mutation::WakesTwice, &["A3"]),
+        (Mutation::ChargesWhatItDenied, &["A3", "A4", "B6"]),
     ];
     for (mutation, letters) in expected {
         let (seed, trouble) = is_caught(mutation).expect("the test above says that it is");
