@@ -86,6 +86,10 @@ impl<'s> Cursor<'s> {
     /// why Kubernetes shows `f:spec` without a `.` of its own, but `f:labels` with one.
     pub fn exists_when_zero(self, name: &str) -> bool {
         let Some(field) = self.ty.and_then(|ty| self.catalogue.field(ty, name)) else { return false };
-        !field.omit_empty || (!field.pointer && matches!(self.catalogue.shape(field.ty), Shape::Object(_)))
+        let is_struct = matches!(
+            self.catalogue.shape(field.ty),
+            Shape::Object(_) | Shape::Time | Shape::MicroTime | Shape::IntOrString | Shape::Quantity
+        );
+        !field.omit_empty || (!field.pointer && is_struct)
     }
 }

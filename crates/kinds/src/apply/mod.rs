@@ -150,12 +150,20 @@ pub fn apply(live: Option<&Value>, applied: &Value, by: &Writer<'_>, force: bool
     let mut own = Entry { fields: by.filter(fields_of(cursor, applied)), ..by.entry(Operation::Apply) };
     let last = managed.take(&own);
     let merged = merge::merge(cursor, live.as_ref(), Some(applied)).unwrap_or_else(|| empty.clone());
-    let mut new = match &last {
-        Some(last) => prune(cursor, merged, &managed, &own, last),
-        None => merged,
+    let (mut new, changes) = match &last {
+        Some(last) => {
+            let unwanted = unwanted(cursor, &merged, &managed, &own, last);
+            let without =
+                |emptied| merge::remove(cursor, &merged, unwanted.root(), emptied).unwrap_or_else(|| empty.clone());
+            // What lost its last item is gone from the object, but is not taken from whoever owns the place.
+            (without(Emptied::Gone), compare(cursor, live.as_ref(), &without(Emptied::Null)))
+        }
+        None => {
+            let changes = compare(cursor, live.as_ref(), &merged);
+            (merged, changes)
+        }
     };
-
-    let changes = by.filter_changes(compare(cursor, live.as_ref(), &new));
+    let changes = by.filter_changes(changes);
     let touched = changes.added.union(&changes.modified);
     let conflicts: Vec<(&Entry, FieldSet)> = managed
         .entries
@@ -277,22 +285,21 @@ fn check_applied(cursor: Cursor<'_>, applied: &Value, by: &Writer<'_>) -> Result
     ))
 }
 
-/// Takes away what the manager applied last time, does not apply now, and nobody else owns.
-fn prune(cursor: Cursor<'_>, merged: Value, others: &Managed, own: &Entry, last: &Entry) -> Value {
-    let take = |unwanted: &FieldSet, emptied| {
-        merge::remove(cursor, &merged, unwanted.root(), emptied).unwrap_or_else(|| Value::Object(Map::new()))
+/// What goes: what the manager applied last time, does not apply now, and nobody else owns.
+fn unwanted(cursor: Cursor<'_>, merged: &Value, others: &Managed, own: &Entry, last: &Entry) -> FieldSet {
+    let take = |unwanted: &FieldSet| {
+        let rest = merge::remove(cursor, merged, unwanted.root(), Emptied::Null);
+        places_of(cursor, &rest.unwrap_or_else(|| Value::Object(Map::new())))
     };
-    let set_of = |value: &Value| places_of(cursor, value);
     let last_set = with_named_parents(cursor, &last.fields);
-    let without_last = set_of(&take(&last_set, Emptied::Null));
+    let without_last = take(&last_set);
     // Everything somebody owns comes back …
     let owned = others.entries.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
-    let merged_set = set_of(&merged);
+    let merged_set = places_of(cursor, merged);
     let kept = without_last.union(&with_named_parents(cursor, &owned));
-    let pruned = take(&merged_set.clone().difference(&kept), Emptied::Null);
+    let pruned = take(&merged_set.clone().difference(&kept));
     // … and so does what nobody owns but was not ours to take: only what we had applied goes.
-    let pruned_set = set_of(&pruned);
-    take(&merged_set.difference(&pruned_set).intersection(&last_set), Emptied::Gone)
+    merged_set.difference(&pruned).intersection(&last_set)
 }
 
 /// The fields `kubectl apply --server-side` may take without force: those its client-side predecessor applied and nobody

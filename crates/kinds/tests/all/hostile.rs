@@ -50,7 +50,7 @@ impl Random {
         self.0
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(end.max(1)).expect("a length")).expect("below a length")
     }
 

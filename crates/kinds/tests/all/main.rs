@@ -4,6 +4,7 @@ mod decode_harness;
 mod facts;
 mod hostile;
 mod hostile_patches;
+mod merge_oracle;
 mod parts;
 mod patch_harness;
 mod roundtrip;
