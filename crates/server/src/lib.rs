@@ -3,6 +3,7 @@
 //! Start reading at [`core`], which decides and stores, then at [`registry`], which says what is served. [`front`] is the
 //! way in from a socket: TLS, who, may they, is there room.
 
+pub mod admission;
 pub mod api;
 pub mod authn;
 pub mod authz;

@@ -145,8 +145,8 @@ impl Snapshot {
         all
     }
 
-    /// Any served version of a stored resource, the preferred one first.
-    pub fn of(&self, resource: &GroupResource) -> Option<&Arc<Served>> {
+    /// The served versions of a stored resource, the preferred one first.
+    pub fn versions(&self, resource: &GroupResource) -> Vec<&Arc<Served>> {
         let mut versions: Vec<_> = self
             .resources
             .values()
@@ -154,7 +154,12 @@ impl Snapshot {
             .filter(|s| s.resource == *resource)
             .collect();
         versions.sort_by(|a, b| discovery::newer_first(&a.version, &b.version));
-        versions.first().copied()
+        versions
+    }
+
+    /// Any served version of a stored resource, the preferred one first.
+    pub fn of(&self, resource: &GroupResource) -> Option<&Arc<Served>> {
+        self.versions(resource).first().copied()
     }
 
     pub fn discovery(&self) -> &Discovery {
