@@ -8,10 +8,12 @@ use http::{Response, StatusCode};
 use rules::GroupResource;
 use serde_json::{Map, Value};
 
+use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::WriteOptions;
 use super::prepare::{Admitting, Expected, draft, schema_errors};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::admission::{self, Reservation};
 use crate::core::{Draft, Object, ObjectKey, Refused, WriteKind};
 use crate::registry::Served;
 
@@ -31,7 +33,8 @@ impl Api {
             let object = self.decode(&call, &Expected::main(&call.served), options.field_validation, &mut warnings)?;
             let generates = meta::text(&object, "name").is_empty();
             let author = Author::of(&call, &options);
-            let (key, draft) = self.prepare_create(&call, object, Some(&author), &mut warnings)?;
+            let prepared = self.prepare_create(&call, object, Some(&author), &options, &mut warnings).await?;
+            let Prepared { key, draft, reservation: _reservation } = prepared;
             match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
                 Ok(written) => {
                     let shown = view.object(&self.parts().cache, &written.object);
@@ -48,13 +51,14 @@ impl Api {
 
     /// Everything between a decoded object and the sequencer. Without an author the object's managedFields stand as they
     /// are: server-side apply has made them.
-    pub(super) fn prepare_create(
+    pub(super) async fn prepare_create(
         &self,
         call: &Call,
         mut object: Value,
         author: Option<&Author>,
+        options: &WriteOptions,
         warnings: &mut Vec<String>,
-    ) -> ApiResult<(ObjectKey, Draft)> {
+    ) -> ApiResult<Prepared> {
         let served = &call.served;
         let name = meta::prepare_create(&mut object, served, call.namespace(), call.now_ms)?;
         let key = ObjectKey::new(served.storage().clone(), call.namespace(), &name);
@@ -64,7 +68,26 @@ impl Api {
         served.strategy.prepare_create(&mut object);
         let admitting = Admitting { operation: Operation::Create, subresource: "", key: &key, old: None };
         self.admit(&admitting, &mut object)?;
+        let reviewed = Reviewed {
+            call,
+            operation: admission::Operation::Create,
+            key: &key,
+            subresource: "",
+            old: None,
+            delete: None,
+            dry_run: options.dry_run,
+        };
+        if self.has_webhooks() {
+            let given = FIXED.map(|field| object["metadata"][field].clone());
+            if self.mutate(&reviewed, &mut object, warnings).await? {
+                keep_fixed(&mut object, given)?;
+                clear_status(served, &mut object);
+                served.strategy.prepare_create(&mut object);
+                self.admit(&admitting, &mut object)?;
+            }
+        }
         served.strategy.default(&mut object);
+        let reservation = self.allocate(call, &key, "", &mut object)?;
         let mut errors = meta::validate(&object, served);
         errors.extend(schema_errors(served, &object, None));
         errors.extend(served.strategy.validate(&object));
@@ -74,6 +97,7 @@ impl Api {
         }
         warnings.extend(served.strategy.warnings(&object, None));
         self.check_grant(call, &key, None, &object)?;
+        self.ask_webhooks(&reviewed, &object, warnings).await?;
         let managed = match author {
             None => None,
             Some(author) => {
@@ -81,7 +105,8 @@ impl Api {
                 kinds::apply::created_text(&object, &author.writer(call, ""))
             }
         };
-        Ok((key, draft(served, object, managed.as_deref())?))
+        let draft = draft(served, object, managed.as_deref())?;
+        Ok(Prepared { key, draft, reservation })
     }
 
     /// The namespace is looked for before the object is judged: its absence explains more than any other mistake.
@@ -94,6 +119,34 @@ impl Api {
             self.parts().cache.get(&ObjectKey::new(namespaces.clone(), "", &key.namespace));
         found.map(|_| ()).ok_or_else(|| ApiError::not_found(&namespaces, &key.namespace))
     }
+}
+
+/// A new object on its way to the sequencer.
+pub(super) struct Prepared {
+    pub key: ObjectKey,
+    pub draft: Draft,
+    /// To be kept until the write is answered.
+    pub reservation: Option<Reservation>,
+}
+
+/// What is settled about a new object before webhooks see it.
+const FIXED: [&str; 4] = ["name", "namespace", "uid", "creationTimestamp"];
+
+/// Puts back what no webhook decides. A name is refused instead: whoever changed it counts on it.
+fn keep_fixed(object: &mut Value, given: [Value; 4]) -> ApiResult<()> {
+    let metadata = meta::metadata(object)?;
+    for (field, value) in FIXED.into_iter().zip(given) {
+        let now = metadata.get(field).cloned().unwrap_or_default();
+        if field == "name" && now != value {
+            return Err(ApiError::bad_request("a webhook may not change the name of an object"));
+        }
+        if value.is_null() {
+            metadata.remove(field);
+        } else {
+            metadata.insert(field.into(), value);
+        }
+    }
+    Ok(())
 }
 
 /// The status of a new object is not for its creator to say. A built-in kind always has one, if only an empty one.

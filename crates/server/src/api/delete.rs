@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use kinds::decode::{self, Format};
 use serde_json::{Value, json};
 
+use super::admit::Reviewed;
 use super::list::{keys, write};
 use super::negotiate::body_format;
 use super::options::{DeleteOptions, ListOptions, Propagation};
@@ -15,6 +16,7 @@ use super::select::Selection;
 use super::status::success;
 use super::update::RETRIES_MAX;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::admission;
 use crate::core::{Expect, Object, ObjectKey, Refused, WriteKind};
 
 const ORPHAN: &str = "orphan";
@@ -25,6 +27,7 @@ pub(super) struct Deleted {
     object: Arc<Object>,
     /// False while a finalizer or a grace period keeps it.
     gone: bool,
+    warnings: Vec<String>,
 }
 
 impl Api {
@@ -36,9 +39,13 @@ impl Api {
         let code = if !deleted.gone && options.cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
         if deleted.gone && !call.served.strategy.returns_deleted_object() {
             let uid = uuid::Uuid::from_u128(deleted.object.uid.0).hyphenated().to_string();
-            return Ok(response::value(code, &success(&key.resource, &key.name, &uid)));
+            let mut answer = response::value(code, &success(&key.resource, &key.name, &uid));
+            response::warn(&mut answer, &deleted.warnings);
+            return Ok(answer);
         }
-        Ok(response::json(code, view.object(&self.parts().cache, &deleted.object)))
+        let mut answer = response::json(code, view.object(&self.parts().cache, &deleted.object));
+        response::warn(&mut answer, &deleted.warnings);
+        Ok(answer)
     }
 
     pub(super) async fn delete_collection(&self, call: Call) -> ApiResult<Response<Body>> {
@@ -82,22 +89,36 @@ impl Api {
     }
 
     pub(super) async fn delete_one(&self, call: &Call, key: &ObjectKey, options: &DeleteOptions) -> ApiResult<Deleted> {
+        let refused = |why: String| ApiError::forbidden(&key.resource, &key.name, &why);
+        admission::steps::admit_delete(&key.resource, &key.name).map_err(refused)?;
         for _ in 0..RETRIES_MAX {
             let not_found = || ApiError::not_found(&key.resource, &key.name);
             let stored = self.parts().cache.get(key).ok_or_else(not_found)?;
             let old = self.tree(&call.served, &stored);
             check_preconditions(key, options, &old)?;
+            let mut warnings = Vec::new();
+            let reviewed = Reviewed {
+                call,
+                operation: admission::Operation::Delete,
+                key,
+                subresource: "",
+                old: Some(&old),
+                delete: Some(options),
+                dry_run: options.dry_run,
+            };
+            self.mutate(&reviewed, &mut Value::Null, &mut warnings).await?;
+            self.ask_webhooks(&reviewed, &Value::Null, &mut warnings).await?;
             let step = next_step(call, options, &old)?;
             let expect = Expect { revision: Some(stored.revision), uid: Some(stored.uid) };
             let (kind, gone) = match step {
-                Step::Wait => return Ok(Deleted { object: stored, gone: false }),
+                Step::Wait => return Ok(Deleted { object: stored, gone: false, warnings }),
                 Step::Mark(new) => {
                     (WriteKind::Update { draft: draft(&call.served, new, None)?, expect, status: false }, false)
                 }
                 Step::Remove => (WriteKind::Delete { expect, last: None }, true),
             };
             match self.submit(key, kind, options.dry_run, call.now_ms).await? {
-                Ok(written) => return Ok(Deleted { object: written.object, gone }),
+                Ok(written) => return Ok(Deleted { object: written.object, gone, warnings }),
                 Err(Refused::Conflict { .. }) => {}
                 Err(refused) => return Err(self.refused(call, key, refused)),
             }

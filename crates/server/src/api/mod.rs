@@ -9,6 +9,7 @@
 //! inside the process reach it through [`Api::client_as`] without a socket. Either way the caller's [`Identity`] arrives in
 //! the request's extensions; a request without one is refused.
 
+mod admit;
 mod create;
 mod delete;
 mod get;
@@ -47,6 +48,7 @@ use http::{HeaderMap, Method, Request, Response};
 use rules::GroupResource;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admitter;
 use crate::authn::Authenticator;
 use crate::authz::Rbac;
 use crate::body::{self, BODY_BYTES_MAX, BodyError};
@@ -86,6 +88,7 @@ struct Inner {
     /// The family behind each resource whose objects are made when somebody asks.
     virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
+    admission: Admitter,
 }
 
 /// One request about a resource.
@@ -157,7 +160,8 @@ impl Api {
             }
         }
         let openapi = openapi::CustomDocuments::default();
-        Api { inner: Arc::new(Inner { parts, projected, virtuals, openapi }) }
+        let admission = Admitter::follow(&parts.cache, &parts.registry);
+        Api { inner: Arc::new(Inner { parts, projected, virtuals, openapi, admission }) }
     }
 
     pub fn parts(&self) -> &Parts {

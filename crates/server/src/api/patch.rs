@@ -8,6 +8,7 @@ use kinds::field_error::FieldError;
 use kinds::patch::{self, PatchError};
 use serde_json::Value;
 
+use super::create::Prepared;
 use super::managed::Author;
 use super::negotiate::{PatchType, patch_type};
 use super::options::{FieldValidation, WriteOptions};
@@ -94,7 +95,8 @@ impl Api {
         }
         let new = patch.apply(None, call, expected, options, author, "", warnings)?;
         check_name(call, &new)?;
-        let (key, draft) = self.prepare_create(call, new, None, warnings)?;
+        let prepared = self.prepare_create(call, new, None, options, warnings).await?;
+        let Prepared { key, draft, reservation: _reservation } = prepared;
         match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::AlreadyExists) => Ok(None),

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::negotiate::body_format;
 use super::options::FieldValidation;
 use super::{Api, ApiError, ApiResult, Call, meta};
+use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
 use crate::core::{Answer, Cache, Command, Draft, ObjectKey, Refused, Write, WriteKind, Written};
 use crate::registry::{CustomKind, Schema, Served, api_version};
@@ -179,13 +180,14 @@ impl Api {
         served.strategy.default(value);
     }
 
-    /// Lets the families fill in and refuse.
+    /// Lets other objects and the families fill in and refuse. May run again on its own result.
     pub(super) fn admit(&self, write: &Admitting<'_>, object: &mut Value) -> ApiResult<()> {
         let world = CacheWorld(&self.parts().cache);
+        let key = write.key;
+        let refused = |why: String| ApiError::forbidden(&key.resource, &key.name, &why);
+        steps::admit(&mut write.admission(object), &world).map_err(refused)?;
         for family in self.parts().families.iter() {
-            let mut request = write.admission(object);
-            let key = write.key;
-            family.admit(&mut request, &world).map_err(|why| ApiError::forbidden(&key.resource, &key.name, &why))?;
+            family.admit(&mut write.admission(object), &world).map_err(refused)?;
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ fn paths(served: &Served) -> Paths {
     }
 }
 
-fn scale_of(served: &Served, object: &Value) -> Value {
+pub(super) fn scale_of(served: &Served, object: &Value) -> Value {
     let paths = paths(served);
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let selector = paths.selector.as_deref().and_then(|pointer| object.pointer(pointer)).map(selector_text);
@@ -136,6 +136,12 @@ fn scale_of(served: &Served, object: &Value) -> Value {
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
         "spec": {"replicas": number(&paths.spec)}, "status": status,
     })
+}
+
+/// Takes the replicas of a Scale over into the object it stands for.
+pub(super) fn set_replicas(served: &Served, object: &mut Value, scale: &Value) {
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    set(object, &paths(served).spec, replicas.into());
 }
 
 /// A selector as the text of a query: from a LabelSelector, a plain map, or what is text already.

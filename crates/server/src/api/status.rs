@@ -21,6 +21,8 @@ pub struct ApiError {
     details: Option<Box<Details>>,
     /// Where an expired list may be continued all the same.
     next: Option<String>,
+    /// A whole `Status` that is not ours to word.
+    said: Option<Box<Value>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +44,7 @@ const MODIFIED: &str = "the object has been modified; please apply your changes 
 
 impl ApiError {
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, next: None }
+        Self { code, reason, message: message.into(), details: None, next: None, said: None }
     }
 
     fn about(mut self, resource: &GroupResource, name: &str) -> Self {
@@ -135,6 +137,14 @@ impl ApiError {
     pub fn forbidden_as_said(group: &str, resource: &str, name: &str, message: String) -> Self {
         let error = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
         if resource.is_empty() { error } else { error.about(&GroupResource::new(group, resource), name) }
+    }
+
+    /// The refusal of a webhook, which is a `Status` of its own with a failure's code.
+    pub fn as_said(status: Value) -> Self {
+        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_REQUEST);
+        let message = status["message"].as_str().unwrap_or_default().to_owned();
+        Self { said: Some(Box::new(status)), ..Self::new(code, "", message) }
     }
 
     pub fn method_not_allowed() -> Self {
@@ -238,6 +248,9 @@ impl ApiError {
 
     /// The `Status` object.
     pub fn to_value(&self) -> Value {
+        if let Some(said) = &self.said {
+            return Value::clone(said);
+        }
         let mut metadata = Map::new();
         if let Some(next) = &self.next {
             metadata.insert("continue".into(), json!(next));

@@ -2,13 +2,16 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
+use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::{DeleteOptions, FieldValidation, WriteOptions};
 use super::prepare::Expected;
 use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::admission::Operation;
 use crate::core::ObjectKey;
 use crate::registry::Served;
 
@@ -43,7 +46,11 @@ impl Api {
             Err(_) => Expected::main(&call.served),
         };
         let binding = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
-        let name = if name.is_empty() { meta::text(&binding, "name") } else { name };
+        let name = if name.is_empty() { meta::text(&binding, "name").to_owned() } else { name.to_owned() };
+        let bound = ObjectKey::new(GroupResource::core("pods"), &call.info.namespace, &name);
+        let reviewed = created_below(&call, &bound, options.dry_run);
+        let binding = self.review_body(&reviewed, binding, &mut warnings).await?;
+        let name = name.as_str();
         let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
         if node.is_empty() {
             let error = kinds::field_error::FieldError::required("target.name", "");
@@ -90,10 +97,18 @@ impl Api {
         let eviction = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
         let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
         let options = DeleteOptions::parse(&call.query, &given)?;
-        self.delete_one(&call, &call.key(), &options).await?;
+        let key = call.key();
+        self.review_body(&created_below(&call, &key, options.dry_run), eviction, &mut warnings).await?;
+        self.delete_one(&call, &key, &options).await?;
         let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(response::value(StatusCode::CREATED, &done))
     }
+}
+
+/// A body posted to a subresource, which for webhooks is something created.
+fn created_below<'a>(call: &'a Call, key: &'a ObjectKey, dry_run: bool) -> Reviewed<'a> {
+    let (operation, subresource) = (Operation::Create, &*call.info.subresource);
+    Reviewed { call, operation, key, subresource, old: None, delete: None, dry_run }
 }
 
 fn schedule(pod: &mut Value, now: &str) {

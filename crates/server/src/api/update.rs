@@ -10,10 +10,12 @@ use families::Operation;
 use http::{Response, StatusCode};
 use serde_json::Value;
 
+use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::WriteOptions;
 use super::prepare::{Admitting, Expected, check_name, draft, schema_errors};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::admission;
 use crate::core::{Expect, Object, ObjectKey, Refused, WriteKind};
 
 /// How often a change is made again because somebody else was faster. Every lost round means that another write got
@@ -119,6 +121,27 @@ impl Api {
         let operation = if subresource == "status" { Operation::Status } else { Operation::Update };
         let admitting = Admitting { operation, subresource, key, old: Some(old) };
         self.admit(&admitting, &mut new)?;
+        let reviewed = Reviewed {
+            call,
+            operation: admission::Operation::Update,
+            key,
+            subresource,
+            old: Some(old),
+            delete: None,
+            dry_run,
+        };
+        // A binding was shown to webhooks as what it is.
+        let is_shown = subresource != "binding";
+        if is_shown && self.mutate(&reviewed, &mut new, warnings).await? {
+            errors.extend(meta::prepare_update(&mut new, old)?);
+            super::subresource::isolate(&mut new, old, served, subresource);
+            if subresource.is_empty() {
+                served.strategy.prepare_update(&mut new, old);
+            }
+            check_name(call, &new)?;
+            self.admit(&admitting, &mut new)?;
+        }
+        let _reservation = self.allocate(call, key, subresource, &mut new)?;
         if served.strategy.counts_generations() {
             meta::count_generation(&mut new, old)?;
         }
@@ -142,6 +165,9 @@ impl Api {
             kinds::apply::updated(old, &mut new, &author.writer(call, subresource));
         }
         meta::metadata(&mut new)?.insert("resourceVersion".into(), meta::text(old, "resourceVersion").into());
+        if is_shown {
+            self.ask_webhooks(&reviewed, &new, warnings).await?;
+        }
         if new == *old {
             return Ok(Some(stored.clone()));
         }

@@ -199,7 +199,7 @@ impl Strategy for Webhooks {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+        let mut errors = crate::admission::webhooks::problems(object);
         for (at, hook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
             let path = format!("webhooks[{at}]");
             if text(hook, "name").is_empty() {

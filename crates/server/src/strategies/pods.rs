@@ -26,8 +26,6 @@ impl Strategy for Pods {
         if let Some(spec) = within(object, "spec") {
             absent(spec, "serviceAccountName", "default");
             absent(spec, "serviceAccount", "default");
-            absent(spec, "priority", 0);
-            absent(spec, "preemptionPolicy", "PreemptLowerPriority");
             default_tolerations(spec);
         }
     }

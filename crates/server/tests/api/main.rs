@@ -1,5 +1,6 @@
 //! The API over HTTP, in process: every verb, refusal and form, as tables of requests and answers.
 
+mod admission;
 mod bad_input;
 mod custom;
 mod forms;
@@ -8,3 +9,7 @@ mod quotas;
 mod rights;
 mod verbs;
 mod watches;
+
+#[allow(dead_code)]
+#[path = "../../src/admission/webhooks/tests/server.rs"]
+mod hook_server;

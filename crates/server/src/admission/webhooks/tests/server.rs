@@ -82,8 +82,11 @@ impl HookServer {
     }
 }
 
+/// Path and request in, reply out.
+type Answering = dyn Fn(&str, &Value) -> Reply + Send + Sync;
+
 struct Desk {
-    answer: Box<dyn Fn(&str, &Value) -> Reply + Send + Sync>,
+    answer: Box<Answering>,
     seen: Arc<Mutex<Vec<(String, Value)>>>,
     stop: CancellationToken,
 }
