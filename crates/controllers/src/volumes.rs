@@ -22,8 +22,7 @@ struct Context {
 }
 
 pub async fn claims(client: Client, pods: Pods) {
-    let freed =
-        pods.changes().filter_map(std::future::ready).flat_map(|pod| futures::stream::iter(claims_of(&pod)));
+    let freed = pods.changes().filter_map(std::future::ready).flat_map(|pod| futures::stream::iter(claims_of(&pod)));
     let bound = |volume: PersistentVolume| {
         let claim = volume.spec.and_then(|spec| spec.claim_ref);
         claim.and_then(|claim| Some(ObjectRef::new(&claim.name?).within(&claim.namespace?)))
