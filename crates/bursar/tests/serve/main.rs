@@ -2,7 +2,9 @@
 
 mod access;
 mod harness;
+mod informer;
 mod kubectl;
+mod leaks;
 mod process;
 mod restart;
 mod tour;
