@@ -7,13 +7,20 @@ use serde_json::Value;
 use super::text::go_text;
 use super::{DESCENT_DEPTH_MAX, End, Filter, FindError, Found, MissingKeys, Node, RESULTS_MAX, STEPS_MAX, Slice};
 
-pub(super) fn find<'a>(nodes: &'a [Node], root: &'a Value, missing: MissingKeys) -> Result<Vec<Found<'a>>, FindError> {
-    let mut evaluator = Evaluator { missing, steps: 0 };
+pub(super) fn find<'a>(
+    nodes: &'a [Node],
+    root: &'a Value,
+    missing: MissingKeys,
+    forgiving: bool,
+) -> Result<Vec<Found<'a>>, FindError> {
+    let mut evaluator = Evaluator { missing, forgiving, steps: 0 };
     evaluator.list(vec![Found::Json(root)], nodes).map_err(|stop| stop.error)
 }
 
 struct Evaluator {
     missing: MissingKeys,
+    /// See [`super::JsonPath::find_forgiving`].
+    forgiving: bool,
     steps: usize,
 }
 
@@ -146,6 +153,7 @@ impl Evaluator {
             let items = match value {
                 Found::Json(Value::Null) => continue,
                 Found::Json(Value::Array(items)) => items,
+                _ if self.forgiving => continue,
                 other => return Err(stop(FindError::NotArray(go_type(*other)))),
             };
             let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -164,6 +172,9 @@ impl Evaluator {
             if start == end {
                 // Asking for no items is fine, and ends the whole selection; upstream's habit.
                 return Ok(results);
+            }
+            if self.forgiving && (start >= length || start < 0 || end > length || end < 0) {
+                continue;
             }
             if start >= length || start < 0 {
                 return Err(stop(FindError::OutOfBounds { index: start, length }));
@@ -189,8 +200,11 @@ impl Evaluator {
     fn filter<'a>(&mut self, input: &[Found<'a>], filter: &'a Filter) -> Step<'a> {
         let mut results = Vec::new();
         for value in input {
-            let Found::Json(Value::Array(items)) = value else {
-                return Err(Stop { error: FindError::NotFilterable(go_text(*value)), has_values: true });
+            let items = match value {
+                Found::Json(Value::Array(items)) => items.as_slice(),
+                Found::Json(Value::Null) if self.forgiving => continue,
+                Found::Json(one) if self.forgiving => std::slice::from_ref(*one),
+                _ => return Err(Stop { error: FindError::NotFilterable(go_text(*value)), has_values: true }),
             };
             for item in items {
                 self.count(1, &results)?;

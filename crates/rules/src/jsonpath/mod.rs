@@ -119,7 +119,16 @@ impl JsonPath {
 
     /// All values the path selects in `root`, in order. The fields of a map come in the map's order.
     pub fn find<'a>(&'a self, root: &'a Value, missing: MissingKeys) -> Result<Vec<Found<'a>>, FindError> {
-        eval::find(&self.nodes, root, missing)
+        eval::find(&self.nodes, root, missing, false)
+    }
+
+    /// The same for users who expect that what is not there selects nothing: an index beyond a list or into something
+    /// that is none, and `null`, select nothing, and a filter on a single value looks at that value, as in
+    /// `.spec.type[?(@=="LoadBalancer")]`.
+    pub fn find_forgiving<'a>(&'a self, root: &'a Value) -> Result<Vec<Found<'a>>, FindError> {
+        let mut found = eval::find(&self.nodes, root, MissingKeys::Allow, true)?;
+        found.retain(|value| !matches!(value, Found::Json(Value::Null)));
+        Ok(found)
     }
 }
 

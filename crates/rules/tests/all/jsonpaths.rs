@@ -266,3 +266,24 @@ fn any_path_text_is_answered() {
         jsonpath_harness::check_bytes(&random.bytes(b".ab[]'\"?()@$*:,-1=<! \\{}n\n\xff", 20));
     }
 }
+
+#[test]
+fn a_forgiving_path_selects_nothing_where_nothing_is() {
+    let object = json!({"spec": {"type": "LoadBalancer", "none": null, "ports": [{"port": 80}], "modes": ["rwo"]}});
+    let cases = [
+        (r#".spec.type[?(@=="LoadBalancer")]"#, "LoadBalancer"),
+        (r#".spec.type[?(@=="ClusterIP")]"#, ""),
+        (r#".spec.modes[?(@=="rwo")]"#, "rwo"),
+        (r#".spec.absent[?(@=="a")]"#, ""),
+        (r#".spec.none[?(@=="a")]"#, ""),
+        (".spec.none", ""),
+        (".spec.ports[3].port", ""),
+        (".spec.ports[0].port", "80"),
+        (".spec.type[0]", ""),
+    ];
+    for (path, expected) in cases {
+        let path = JsonPath::compile(path).unwrap();
+        let found = path.find_forgiving(&object).unwrap();
+        assert_eq!(rules::jsonpath::text(&found).unwrap(), expected, "{}", path.source());
+    }
+}
