@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kinds::field_error::FieldError;
-use ledger::Balance;
+use ledger::{Balance, Explanation, SubjectId};
 use quantity::{Amount, Format};
 use rules::{Compiled, GroupResource};
 use serde_json::Value;
@@ -48,6 +48,48 @@ pub trait World {
 pub trait Balances {
     /// Every account of a policy ([`rules::policy_name`]), by resource, then bucket.
     fn of(&self, policy: &str) -> Vec<BalanceLine>;
+
+    /// What only the owner of the ledger can tell. `None` for readers, who then leave what depends on it as it was
+    /// last published.
+    fn near(&self) -> Option<&dyn Near> {
+        None
+    }
+}
+
+/// Ledger and stored objects from near: a view within one step, consistent to the last charge.
+pub trait Near: World + Balances {
+    fn now_ms(&self) -> i64;
+
+    /// Objects charged on the accounts of a policy, by namespace, resource and name: the first `max` of them, as far
+    /// as they are found within a bounded look.
+    fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
+
+    /// The namespaces a policy's rules look into now, sorted. Empty for a policy over objects without a namespace.
+    fn namespaces(&self, policy: &str) -> Vec<Arc<str>>;
+
+    fn explain(&self, subject: SubjectId) -> Explanation;
+}
+
+/// How much one stored object is charged on one account of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectLine {
+    pub uid: SubjectId,
+    pub resource: GroupResource,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub account: Arc<str>,
+    pub amount: Amount,
+    pub format: Format,
+}
+
+/// A change to an object of the family's own kinds, at the moment it is decided.
+pub struct Change<'a> {
+    pub resource: &'a GroupResource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub old: &'a Value,
+    /// `None` when the object is deleted.
+    pub new: Option<&'a Value>,
 }
 
 /// One account of a policy.
@@ -72,6 +114,8 @@ pub struct Denial {
     pub resource: GroupResource,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+    /// What was refused.
+    pub operation: Operation,
     pub lines: Vec<DenialLine>,
     /// Set when a rule refused in its own words ([`rules::Refusal`]) instead of an account.
     pub message: Option<String>,
@@ -113,6 +157,14 @@ pub struct VirtualWrite {
     pub status: Value,
 }
 
+/// An object whose status another object's status goes into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependent {
+    pub resource: GroupResource,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
 /// One of the quota systems.
 pub trait Family: Send + Sync {
     fn name(&self) -> &'static str;
@@ -132,6 +184,34 @@ pub trait Family: Send + Sync {
 
     /// Turns a (valid) policy object into accounts and rules.
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>>;
+
+    /// The same for a family whose policies mean something else when other objects change: a quota that names a kind
+    /// depends on that kind's definition.
+    fn compile_among(&self, policy: &PolicyObject<'_>, _world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+        self.compile(policy)
+    }
+
+    /// Resources whose objects [`Family::compile_among`] looks up. When one changes, the family's policies are
+    /// compiled again.
+    fn depends_on(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// Refuses a change or deletion of the family's own objects that usage forbids. Asked in the step that decides,
+    /// so that what it reads cannot be stale.
+    fn guard(&self, _change: &Change<'_>, _near: &dyn Near) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Objects whose projected status depends on this object's, beside the ones whose accounts changed.
+    fn dependents(&self, _resource: &GroupResource, _object: &Value, _near: &dyn Near) -> Vec<Dependent> {
+        Vec::new()
+    }
+
+    /// Where several policies of the family refuse, the lowest rank speaks first.
+    fn rank(&self, _denial: &Denial) -> Amount {
+        Amount::ZERO
+    }
 
     /// Fills in and refuses before validation: defaults that depend on other objects (LimitRange), for instance.
     /// `Err` is the text behind `<resource> "<name>" is forbidden: `.
@@ -201,6 +281,16 @@ impl Families {
     /// The family whose policy this resource is.
     pub fn of_policy(&self, resource: &GroupResource) -> Option<&Arc<dyn Family>> {
         self.list.iter().find(|family| family.policies().contains(resource))
+    }
+
+    /// Puts the refusals of several policies in the order in which they are told: families as listed, within a
+    /// family by rank, then by name.
+    pub fn arrange(&self, denials: &mut [Denial]) {
+        denials.sort_by_cached_key(|denial| {
+            let place = self.list.iter().position(|family| family.policies().contains(&denial.resource));
+            let rank = place.map_or(Amount::ZERO, |place| self.list[place].rank(denial));
+            (place, rank, denial.policy.clone())
+        });
     }
 
     /// The family that fills in the status of this resource.

@@ -3,23 +3,28 @@
 //! Start reading at [`Family`]. The server knows families only through it; a further family is a folder here and one
 //! line in [`all`].
 
+pub mod capsule;
 pub mod family;
 pub mod kubernetes;
 
 pub use family::{
-    Admission, BalanceLine, Balances, Denial, DenialLine, Families, Family, Operation, PolicyObject, Projected,
-    VirtualResource, VirtualWrite, World,
+    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Near, Operation,
+    PolicyObject, Projected, SubjectLine, VirtualResource, VirtualWrite, World,
 };
 
 use std::sync::Arc;
 
 /// Every family of this build, in the order in which they refuse.
 pub fn all(settings: &Settings) -> Families {
-    Families::new(vec![Arc::new(kubernetes::Kubernetes::new(settings.kubernetes.clone()))])
+    Families::new(vec![
+        Arc::new(kubernetes::Kubernetes::new(settings.kubernetes.clone())),
+        Arc::new(capsule::Capsule::new(settings.capsule.clone())),
+    ])
 }
 
 /// What an operator may set about the families.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub kubernetes: kubernetes::Settings,
+    pub capsule: capsule::Settings,
 }

@@ -57,6 +57,7 @@ mod tests {
             resource,
             namespace: "team-a".into(),
             name: "compute".into(),
+            operation: crate::Operation::Create,
             lines: vec![line("requests.memory", "1Gi", "1536Mi", "2Gi"), line("pods", "1", "3", "3")],
             message: None,
         }

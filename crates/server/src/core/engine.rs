@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{Denial, DenialLine, Families};
+use families::{Change, Denial, DenialLine, Families, Operation};
 use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
@@ -24,6 +24,8 @@ pub struct Engine {
     pub(super) families: Families,
     pub(super) policy_resources: HashSet<GroupResource>,
     pub(super) projected_resources: HashSet<GroupResource>,
+    /// Resources whose objects decide what policies mean.
+    pub(super) depended_on: HashSet<GroupResource>,
     pub(super) shelves: HashMap<GroupResource, Shelf>,
     pub(super) namespaces: BTreeMap<Arc<str>, NamespaceState>,
     pub(super) rulebook: Rulebook,
@@ -91,6 +93,9 @@ impl Engine {
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
+                if !status {
+                    self.guard(&stored, Some(&draft.value), now_ms)?;
+                }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
                 let terms = if status { Terms::Adopt } else { Terms::Charge };
                 let plan = self.decide(&key, &draft, Some(terms), dry_run)?;
@@ -104,12 +109,39 @@ impl Engine {
             WriteKind::Delete { expect, last } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
+                self.guard(&stored, None, now_ms)?;
                 if dry_run {
                     return Ok(Written { object: stored, sequence: self.ledger.sequence() });
                 }
                 Ok(self.delete(stored, last, batch, publication))
             }
         }
+    }
+
+    /// Asks the family of an object whether usage lets it be changed (or deleted) so. What is in a namespace that is
+    /// being removed goes without asking.
+    fn guard(&self, stored: &Object, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
+        let key = &stored.key;
+        let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
+        if !self.is_projected(&key.resource) || (new.is_none() && removed) {
+            return Ok(());
+        }
+        let Some(family) = self.families.of_projected(&key.resource) else { return Ok(()) };
+        let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
+        let change = Change { resource, namespace, name, old: &stored.value(), new };
+        family.guard(&change, &self.near(now_ms)).map_err(|why| {
+            let policies = family.policies();
+            Refused::Denied(vec![Denial {
+                policy: rules::policy_name(resource, namespace, name),
+                // A refusal is told in the words of the family it names.
+                resource: policies.into_iter().next().unwrap_or_else(|| resource.clone()),
+                namespace: namespace.into(),
+                name: name.into(),
+                operation: Operation::Update,
+                lines: Vec::new(),
+                message: Some(why),
+            }])
+        })
     }
 
     /// Asks rules and ledger. `terms` is what an update is charged under; a create decides by its rules.
@@ -134,16 +166,19 @@ impl Engine {
         };
         let (charges, unopened) = self.policies.charges(&verdict);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
-        let terms =
-            terms.filter(|terms| matches!(terms, Terms::Adopt)).or(verdict.terms.clone()).unwrap_or(Terms::Charge);
-        let plan = self.ledger.decide(draft.uid, &charges, &terms).map_err(|denied| self.denied(denied, &charges))?;
+        let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
+        // What waits in line is not served because its status was written.
+        let terms = verdict.terms.clone().or(terms).unwrap_or(Terms::Charge);
+        let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
+        let plan =
+            self.ledger.decide(draft.uid, &charges, &terms).map_err(|refused| denied(self, refused, &charges))?;
         if unopened.is_empty() || dry_run {
             return Ok(Some(plan));
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
         self.policies.open_buckets(&mut self.ledger, unopened);
         let (charges, _) = self.policies.charges(&verdict);
-        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|denied| self.denied(denied, &charges))
+        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|refused| denied(self, refused, &charges))
     }
 
     /// A rule's own refusals. On an update they count only where the object's charge on that policy grows, as with
@@ -166,21 +201,23 @@ impl Engine {
                     had.is_none_or(|had| charge.amount > had.amount)
                 })
         };
-        let refused: Vec<Denial> = verdict
+        let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
+        let mut refused: Vec<Denial> = verdict
             .refusals
             .iter()
             .filter(|refusal| grows(refusal.policy))
             .filter_map(|refusal| {
-                let mut denial = self.policies.denial(self.rulebook.name(refusal.policy)?)?;
+                let mut denial = self.policies.denial(self.rulebook.name(refusal.policy)?, operation)?;
                 denial.message = Some(refusal.message.clone());
                 Some(denial)
             })
             .collect();
+        self.families.arrange(&mut refused);
         if refused.is_empty() { Ok(()) } else { Err(Refused::Denied(refused)) }
     }
 
     /// The ledger's refusals, gathered by policy.
-    fn denied(&self, denied: Denied, charges: &[ledger::Charge]) -> Refused {
+    fn denied(&self, denied: Denied, charges: &[ledger::Charge], operation: Operation) -> Refused {
         let mut denials: Vec<Denial> = Vec::new();
         for line in denied.lines {
             let charge = charges.iter().find(|charge| charge.account == line.account);
@@ -200,13 +237,14 @@ impl Engine {
             match denials.iter_mut().find(|denial| denial.policy == line.key.policy) {
                 Some(denial) => denial.lines.push(entry),
                 None => {
-                    if let Some(mut denial) = self.policies.denial(&line.key.policy) {
+                    if let Some(mut denial) = self.policies.denial(&line.key.policy, operation) {
                         denial.lines.push(entry);
                         denials.push(denial);
                     }
                 }
             }
         }
+        self.families.arrange(&mut denials);
         Refused::Denied(denials)
     }
 
@@ -262,6 +300,9 @@ impl Engine {
         if let Some(compiled) = compiled {
             self.install(key, compiled, publication);
         }
+        if self.depended_on.contains(&key.resource) {
+            self.recompile_dependents(&key.resource, publication);
+        }
         Written { object, sequence: self.ledger.sequence() }
     }
 
@@ -302,6 +343,9 @@ impl Engine {
         }
         if self.policy_resources.contains(&key.resource) {
             self.uninstall(&key, publication);
+        }
+        if self.depended_on.contains(&key.resource) {
+            self.recompile_dependents(&key.resource, publication);
         }
         Written { object, sequence: self.ledger.sequence() }
     }

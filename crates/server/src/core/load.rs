@@ -78,10 +78,12 @@ impl Engine {
         let policy_resources = families.iter().flat_map(|family| family.policies()).collect();
         let projected_resources =
             families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
+        let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
         Engine {
             families,
             policy_resources,
             projected_resources,
+            depended_on,
             shelves: HashMap::new(),
             namespaces: BTreeMap::new(),
             rulebook: Rulebook::new(),

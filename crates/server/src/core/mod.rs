@@ -13,6 +13,7 @@ pub mod command;
 pub mod engine;
 pub mod event;
 mod load;
+mod near;
 pub mod object;
 mod policies;
 mod status;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use families::{Denial, PolicyObject};
+use families::{Denial, Operation, PolicyObject};
 use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Receipt, Terms};
 use rules::{Compiled, GroupResource, Namespace, PolicyId, Subject, Verdict, policy_name};
 use serde_json::Value;
@@ -78,13 +78,14 @@ impl Policies {
     }
 
     /// An empty denial by this policy.
-    pub fn denial(&self, policy: &str) -> Option<Denial> {
+    pub fn denial(&self, policy: &str, operation: Operation) -> Option<Denial> {
         let installed = self.installed.get(self.by_name.get(policy)?)?;
         Some(Denial {
             policy: installed.name.clone(),
             resource: installed.key.resource.clone(),
             namespace: installed.key.namespace.clone(),
             name: installed.key.name.clone(),
+            operation,
             lines: Vec::new(),
             message: None,
         })
@@ -109,7 +110,24 @@ impl Engine {
         }
         let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
         let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
-        family.compile(&policy).map(Some).map_err(Refused::Invalid)
+        family.compile_among(&policy, &self.near(0)).map(Some).map_err(Refused::Invalid)
+    }
+
+    /// Compiles the policies again that depend on objects of this resource.
+    pub(super) fn recompile_dependents(&mut self, resource: &GroupResource, out: &mut Publication) {
+        let families = self.families.clone();
+        let concerned = families.iter().filter(|family| family.depends_on().contains(resource));
+        for policies in concerned.flat_map(|family| family.policies()) {
+            let stored: Vec<_> =
+                self.shelves.get(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
+            for policy in stored {
+                match self.compile(&policy.key, &policy.value()) {
+                    Ok(Some(compiled)) => self.install(&policy.key, compiled, out),
+                    Ok(None) => {}
+                    Err(refused) => tracing::error!(policy = %policy.key, ?refused, "a policy no longer compiles"),
+                }
+            }
+        }
     }
 
     /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or

@@ -1,14 +1,12 @@
 //! Status as a projection of the ledger: mended behind the writes, never on their way.
 
-use families::{BalanceLine, Balances, Projected};
-use ledger::Ledger;
+use families::{BalanceLine, Projected};
 use store::{Batch, Table};
 
 use super::command::Answer;
 use super::engine::Engine;
 use super::event::Publication;
 use super::object::{Draft, ObjectKey};
-use super::policies::Policies;
 
 /// Statuses written in one step, so that ten thousand busy quotas do not stall admissions.
 const PUBLISHED_MAX: usize = 128;
@@ -41,7 +39,7 @@ impl Engine {
             if self.written_status.remove(&key).is_some() {
                 out.status_written.push((key.clone(), false));
             }
-            self.publish_one(&key, batch, out);
+            self.publish_one(&key, now_ms, batch, out);
         }
         if !self.stale.is_empty() {
             out.stale_status = true;
@@ -49,12 +47,19 @@ impl Engine {
         Answer::Published { remaining: self.stale.len() }
     }
 
-    fn publish_one(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
+    fn publish_one(&mut self, key: &ObjectKey, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
         let Some(stored) = self.stored(key).cloned() else { return };
         let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
         let mut value = stored.value();
-        if family.project(&key.resource, &mut value, &self.balances()) == Projected::Unchanged {
+        if family.project(&key.resource, &mut value, &self.near(now_ms)) == Projected::Unchanged {
             return;
+        }
+        for family in self.families.clone().iter() {
+            for dependent in family.dependents(&key.resource, &value, &self.near(now_ms)) {
+                let key =
+                    ObjectKey { resource: dependent.resource, namespace: dependent.namespace, name: dependent.name };
+                self.mark_stale(key, out);
+            }
         }
         match Draft::new(value) {
             Ok(draft) => {
@@ -62,10 +67,6 @@ impl Engine {
             }
             Err(error) => tracing::error!(%key, %error, "a projected status could not be written"),
         }
-    }
-
-    pub(super) fn balances(&self) -> LedgerBalances<'_> {
-        LedgerBalances { ledger: &self.ledger, policies: &self.policies }
     }
 
     /// Ends a group: the ledger's rows, the counters, and the balances that readers see.
@@ -106,26 +107,4 @@ pub(super) const REVISION_ROW: &[u8] = b"revision";
 
 pub(super) fn last_change_row(resource: &rules::GroupResource) -> String {
     format!("last/{}/{}", resource.group, resource.resource)
-}
-
-/// The engine's own ledger, asked by policy.
-pub(super) struct LedgerBalances<'a> {
-    pub ledger: &'a Ledger,
-    pub policies: &'a Policies,
-}
-
-impl Balances for LedgerBalances<'_> {
-    fn of(&self, policy: &str) -> Vec<BalanceLine> {
-        let mut lines: Vec<BalanceLine> = self
-            .policies
-            .accounts(policy)
-            .into_iter()
-            .filter_map(|id| {
-                let key = self.ledger.key(id)?.clone();
-                Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: self.ledger.balance(id)? })
-            })
-            .collect();
-        lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
-        lines
-    }
 }

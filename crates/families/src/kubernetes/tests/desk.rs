@@ -194,6 +194,7 @@ impl Desk {
             resource: resource.clone(),
             namespace: Arc::from(&**namespace),
             name: Arc::from(&**name),
+            operation: Operation::Create,
             lines: lines.collect(),
             message: None,
         })

@@ -1,0 +1,220 @@
+//! Capsule's quotas (`capsule.clastix.io/v1beta2`): CustomQuota and GlobalCustomQuota count any kind of object by
+//! JSONPath or CEL.
+//!
+//! Start reading at [`quota`]: a spec becomes one limited account and one rule for each kind its sources name.
+//! [`source`] says how much an object takes, [`selection`] which objects are meant, [`targets`] which resource an
+//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses.
+//!
+//! Two readings of the same manifests ([`Reading`]) differ where Capsule's documentation and Capsule's releases do. What
+//! is decided once for both:
+//!
+//! - **`sub`** discounts within the object that has it: what an object takes is the sum of its `add` and `count` sources
+//!   less the sum of its `sub` sources, and never below zero. The order of the sources does not matter. A discount that
+//!   one object gave to others could not be taken back: deleting that object would push the others over the limit, and
+//!   the same requests would be granted or refused depending on which came first.
+//! - **An object that cannot be evaluated** (a path that finds no quantity, say) is refused when it is written. One that
+//!   was there before its quota is kept, counted apart (the account `unevaluated`) and named in the quota's `Ready`
+//!   condition; it takes nothing from the limit and blocks nobody else.
+//! - **All versions of a kind** are one: the version in a source is shown and not compared, so that no client escapes by
+//!   asking for another version.
+//! - **Usage above the limit** (a quota newer than its objects) refuses growth only. Shrinking and relabelling pass.
+
+mod definitions;
+mod quota;
+mod selection;
+mod source;
+mod status;
+mod targets;
+mod virtual_ledger;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use kinds::field_error::FieldError;
+use quantity::Amount;
+use rules::{Compiled, GroupResource, policy_name};
+use serde_json::Value;
+
+use crate::family::{
+    Admission, Balances, Change, Denial, Family, Near, Operation, PolicyObject, Projected, VirtualResource, World,
+};
+
+pub const GROUP: &str = "capsule.clastix.io";
+pub const VERSION: &str = "v1beta2";
+pub const CUSTOM_QUOTAS: &str = "customquotas";
+pub const GLOBAL_CUSTOM_QUOTAS: &str = "globalcustomquotas";
+
+/// Where Capsule's documentation and its releases disagree, whose word counts.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Reading {
+    /// A missing value is zero; a filter may look at a single value; the quota with the least left speaks first; a
+    /// limit may be zero and a quota may be changed at any time.
+    #[default]
+    Documentation,
+    /// A missing value cannot be evaluated; filters want lists; the quota with the lowest limit speaks first; a limit
+    /// is above zero, is not lowered below what is used, and sources do not change while something is used.
+    Releases,
+}
+
+/// What an operator may set about this family.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub reading: Reading,
+    /// Usage is counted and shown, nothing is refused: Capsule without its calculation webhook.
+    pub observe_only: bool,
+    /// Where the QuantityLedgers of GlobalCustomQuotas are shown.
+    pub namespace: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { reading: Reading::default(), observe_only: false, namespace: "capsule-system".into() }
+    }
+}
+
+/// The family.
+pub struct Capsule {
+    settings: Settings,
+    custom_quotas: GroupResource,
+    global_custom_quotas: GroupResource,
+}
+
+/// The policy kinds of this family.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    CustomQuota,
+    GlobalCustomQuota,
+}
+
+impl Kind {
+    fn of(resource: &GroupResource) -> Option<Kind> {
+        match (&*resource.group, &*resource.resource) {
+            (GROUP, CUSTOM_QUOTAS) => Some(Kind::CustomQuota),
+            (GROUP, GLOBAL_CUSTOM_QUOTAS) => Some(Kind::GlobalCustomQuota),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::CustomQuota => "CustomQuota",
+            Kind::GlobalCustomQuota => "GlobalCustomQuota",
+        }
+    }
+}
+
+impl Capsule {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            custom_quotas: GroupResource::new(GROUP, CUSTOM_QUOTAS),
+            global_custom_quotas: GroupResource::new(GROUP, GLOBAL_CUSTOM_QUOTAS),
+        }
+    }
+}
+
+impl Family for Capsule {
+    fn name(&self) -> &'static str {
+        "capsule"
+    }
+
+    fn definitions(&self) -> Vec<Value> {
+        definitions::definitions()
+    }
+
+    fn policies(&self) -> Vec<GroupResource> {
+        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone()]
+    }
+
+    fn depends_on(&self) -> Vec<GroupResource> {
+        vec![GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")]
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+        self.compile_among(policy, &targets::Nothing)
+    }
+
+    fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+        let kind = Kind::of(policy.resource).unwrap_or(Kind::CustomQuota);
+        quota::compile(kind, policy, &self.settings, world)
+    }
+
+    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
+        match Kind::of(request.resource) {
+            Some(kind) if request.operation != Operation::Status && request.subresource.is_empty() => {
+                quota::validate(kind, request.object, &self.settings)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn guard(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
+        let (Some(kind), Some(new)) = (Kind::of(change.resource), change.new) else { return Ok(()) };
+        if self.settings.reading == Reading::Documentation {
+            return Ok(());
+        }
+        let lines = near.of(&policy_name(change.resource, change.namespace, change.name));
+        quota::check_change(kind, change.old, new, &lines)
+    }
+
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        match Kind::of(resource) {
+            Some(kind) => status::project(kind, resource, object, balances),
+            None => Projected::Unchanged,
+        }
+    }
+
+    fn words(&self, denial: &Denial) -> String {
+        words::words(denial)
+    }
+
+    fn rank(&self, denial: &Denial) -> Amount {
+        words::rank(denial, self.settings.reading)
+    }
+
+    fn virtual_resources(&self) -> Vec<VirtualResource> {
+        vec![virtual_ledger::RESOURCE]
+    }
+
+    fn virtual_objects(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        world: &dyn World,
+        balances: &dyn Balances,
+    ) -> Vec<Value> {
+        if !resource.is(GROUP, virtual_ledger::RESOURCE.resource) {
+            return Vec::new();
+        }
+        let mut shown = virtual_ledger::ledgers(&self.custom_quotas, namespace, world, balances);
+        if namespace == self.settings.namespace {
+            // A namespaced quota of the same name has the name already: the first of two equal names is shown.
+            let globals = virtual_ledger::ledgers(&self.global_custom_quotas, "", world, balances);
+            let known: Vec<Value> = shown.iter().map(|ledger| ledger["metadata"]["name"].clone()).collect();
+            shown.extend(globals.into_iter().filter(|ledger| !known.contains(&ledger["metadata"]["name"])).map(
+                |mut ledger| {
+                    ledger["metadata"]["namespace"] = namespace.into();
+                    ledger
+                },
+            ));
+            shown.sort_by(|a, b| a["metadata"]["name"].as_str().cmp(&b["metadata"]["name"].as_str()));
+        }
+        shown
+    }
+}
+
+/// A field below an object, by names from the top.
+fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, field| value.get(field)).filter(|value| !value.is_null())
+}
+
+/// A text below an object; empty when it is not there.
+fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
+    at(value, path).and_then(Value::as_str).unwrap_or("")
+}
+
+/// A list below an object; empty when it is not there.
+fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
+    at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

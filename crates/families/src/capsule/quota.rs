@@ -1,0 +1,244 @@
+//! CustomQuota and GlobalCustomQuota: from a spec to one limited account and one rule for each kind it names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kinds::field_error::{FieldError, Path};
+use ledger::Limit;
+use quantity::{Amount, Format, Quantity};
+use rules::selector::LabelSelector;
+use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
+use serde_json::Value;
+
+use super::selection::{any_matches, read_labels};
+use super::source::{Op, SOURCES_MAX, Source};
+use super::targets::Target;
+use super::{Kind, Reading, Settings, at, items};
+use crate::family::{BalanceLine, PolicyObject, World};
+
+/// The account with the limit.
+pub const USAGE: &str = "usage";
+/// The account that counts objects which cannot be evaluated. Unlimited.
+pub const UNEVALUATED: &str = "unevaluated";
+const USAGE_AT: usize = 0;
+const UNEVALUATED_AT: usize = 1;
+
+/// A quota's spec, read.
+pub struct Spec {
+    pub limit: Quantity,
+    pub sources: Vec<Source>,
+    scope: Vec<LabelSelector>,
+    /// `None` without namespaceSelectors: everything, objects without a namespace included.
+    namespaces: Option<Vec<LabelSelector>>,
+}
+
+impl Spec {
+    pub fn read(kind: Kind, quota: &Value, settings: &Settings) -> Result<Spec, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let path = Path::new("spec");
+        let limit = read_limit(quota, settings, &path, &mut errors);
+        let list = items(quota, &["spec", "sources"]);
+        let sources_path = path.child("sources");
+        if list.len() > SOURCES_MAX {
+            return Err(vec![FieldError::too_many(&sources_path, list.len(), SOURCES_MAX)]);
+        }
+        let sources = list.iter().enumerate();
+        let sources = sources.filter_map(|(n, one)| Source::read(one, &sources_path.index(n), &mut errors));
+        let sources: Vec<Source> = sources.collect();
+        let scope = read_labels(items(quota, &["spec", "scopeSelectors"]), &path.child("scopeSelectors"), &mut errors);
+        let selectors = items(quota, &["spec", "namespaceSelectors"]);
+        let namespaces = (kind == Kind::GlobalCustomQuota && !selectors.is_empty())
+            .then(|| read_labels(selectors, &path.child("namespaceSelectors"), &mut errors));
+        if errors.is_empty() { Ok(Spec { limit, sources, scope, namespaces }) } else { Err(errors) }
+    }
+}
+
+pub fn limit_of(quota: &Value) -> Result<Quantity, String> {
+    let read = |text: &str| Quantity::parse(text).map_err(|error| error.to_string());
+    match at(quota, &["spec", "limit"]) {
+        Some(Value::String(text)) => read(text.trim()),
+        Some(Value::Number(number)) => read(&number.to_string()),
+        _ => Err("must be a quantity".into()),
+    }
+}
+
+fn read_limit(quota: &Value, settings: &Settings, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Quantity {
+    let bad = at(quota, &["spec", "limit"]).cloned().unwrap_or(Value::Null);
+    let path = path.child("limit");
+    match limit_of(quota) {
+        Err(why) => {
+            errors.push(FieldError::invalid(path, bad, why));
+            Quantity::ZERO
+        }
+        Ok(limit) => {
+            let too_low = limit.amount().is_negative() || (limit.is_zero() && settings.reading == Reading::Releases);
+            if too_low {
+                let or_zero = if settings.reading == Reading::Releases { " or 0" } else { "" };
+                let why = format!("invalid spec.limit: quantity must not be negative{or_zero}: \"{limit}\"");
+                errors.push(FieldError::invalid(path, bad, why));
+            }
+            limit
+        }
+    }
+}
+
+pub fn validate(kind: Kind, quota: &Value, settings: &Settings) -> Vec<FieldError> {
+    Spec::read(kind, quota, settings).err().unwrap_or_default()
+}
+
+/// What Capsule's releases do not let happen to a quota that is in use.
+pub fn check_change(kind: Kind, old: &Value, new: &Value, lines: &[BalanceLine]) -> Result<(), String> {
+    let Some(line) = lines.iter().find(|line| &*line.resource == USAGE) else { return Ok(()) };
+    let used = Quantity::new(line.balance.used, line.balance.format);
+    if used.is_zero() {
+        return Ok(());
+    }
+    let essence = |quota: &Value| -> Vec<(Target, Value, Value)> {
+        let sources = items(quota, &["spec", "sources"]).iter();
+        sources.map(|source| (Target::read(source), source["path"].clone(), source["op"].clone())).collect()
+    };
+    if essence(old) != essence(new) {
+        let kind = kind.name();
+        return Err(format!(
+            "spec.sources cannot be changed while usage is recorded (usage: {used}); create a new {kind} instead"
+        ));
+    }
+    match limit_of(new) {
+        Ok(limit) if limit.amount() < used.amount() => {
+            Err(format!("spec.limit cannot be lowered below current usage ({used}); requested limit: {limit}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn compile(
+    kind: Kind,
+    policy: &PolicyObject<'_>,
+    settings: &Settings,
+    world: &dyn World,
+) -> Result<Compiled, Vec<FieldError>> {
+    let spec = Spec::read(kind, policy.object, settings)?;
+    let amount = spec.limit.amount();
+    let limit = if settings.observe_only { Limit::Observed(amount) } else { Limit::Enforced(amount) };
+    let accounts = vec![
+        Account { resource: USAGE.into(), limit, limit_text: spec.limit.to_string().into() },
+        Account { resource: UNEVALUATED.into(), limit: Limit::Unlimited, limit_text: "".into() },
+    ];
+    let quota = Arc::new(Quota {
+        kind,
+        name: policy.name.into(),
+        scope: spec.scope,
+        reading: settings.reading,
+        observe_only: settings.observe_only,
+    });
+    let mut by_resource: BTreeMap<GroupResource, (bool, Vec<Source>)> = BTreeMap::new();
+    for source in spec.sources {
+        let resolved = source.target.resolve(world);
+        by_resource.entry(resolved.resource).or_insert((resolved.namespaced, Vec::new())).1.push(source);
+    }
+    let fingerprint = fingerprint(policy.object, by_resource.iter().map(|(resource, (scope, _))| (resource, *scope)));
+    let mut rules = Vec::new();
+    let namespaces = spec.namespaces.map(Arc::new);
+    for (resource, (namespaced, sources)) in by_resource {
+        let reach = match (kind, namespaced, &namespaces) {
+            (Kind::CustomQuota, true, _) => Reach::Namespace(policy.namespace.into()),
+            (Kind::GlobalCustomQuota, true, None) => Reach::Selected(Arc::new(|_| true)),
+            (Kind::GlobalCustomQuota, true, Some(selectors)) => {
+                let selectors = selectors.clone();
+                Reach::Selected(Arc::new(move |namespace| {
+                    selectors.iter().any(|selector| selector.matches(&namespace.labels))
+                }))
+            }
+            (Kind::GlobalCustomQuota, false, None) => Reach::Cluster,
+            // What is in no namespace is in none that could be selected; the status says so.
+            (_, false, _) => continue,
+        };
+        let measure = Arc::new(SourceRule { quota: quota.clone(), sources });
+        rules.push(Rule { resources: vec![resource], reach, measure });
+    }
+    Ok(Compiled { accounts, rules, fingerprint })
+}
+
+/// Everything but the limit and the options.
+fn fingerprint<'a>(quota: &Value, resources: impl Iterator<Item = (&'a GroupResource, bool)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for field in ["sources", "scopeSelectors", "namespaceSelectors"] {
+        bytes.push(0);
+        if let Some(value) = at(quota, &["spec", field]) {
+            bytes.extend_from_slice(value.to_string().as_bytes());
+        }
+    }
+    for (resource, namespaced) in resources {
+        bytes.push(u8::from(namespaced));
+        bytes.extend_from_slice(resource.to_string().as_bytes());
+    }
+    bytes
+}
+
+/// What all rules of one quota have in common.
+struct Quota {
+    kind: Kind,
+    name: Arc<str>,
+    scope: Vec<LabelSelector>,
+    reading: Reading,
+    observe_only: bool,
+}
+
+/// The sources of a quota that name one kind.
+struct SourceRule {
+    quota: Arc<Quota>,
+    sources: Vec<Source>,
+}
+
+impl Measure for SourceRule {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        if !any_matches(&self.quota.scope, at(subject.object, &["metadata", "labels"])) {
+            return Ok(());
+        }
+        match self.usage(subject.object) {
+            Ok(None) => {}
+            Ok(Some(usage)) => out.charge(USAGE_AT, usage.amount(), usage.format()),
+            Err(why) => {
+                out.charge(UNEVALUATED_AT, Amount::from_units(1), Format::DecimalSi);
+                if !self.quota.observe_only {
+                    out.refuse(self.refusal(subject, &why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SourceRule {
+    /// All sources together: what is added less what is subtracted, and never below zero.
+    fn usage(&self, object: &Value) -> Result<Option<Quantity>, String> {
+        let (mut added, mut discount, mut meant) = (Quantity::ZERO, Quantity::ZERO, false);
+        for source in &self.sources {
+            let measured = source.measure(object, self.quota.reading);
+            let measured =
+                measured.map_err(|why| format!("{} did not resolve to a valid quantity: {why}", source.describe()))?;
+            let Some(value) = measured else { continue };
+            meant = true;
+            let sum = if source.op == Op::Sub { &mut discount } else { &mut added };
+            *sum = sum.checked_add(&value).ok_or("the sum of the sources is too large")?;
+        }
+        if !meant {
+            return Ok(None);
+        }
+        let net = added.checked_sub(&discount).ok_or("the sum of the sources is too large")?;
+        Ok(Some(if net.amount().is_negative() { Quantity::ZERO } else { net }))
+    }
+
+    fn refusal(&self, subject: &Subject<'_>, why: &str) -> String {
+        let (kind, name) = (self.quota.kind.name(), &self.quota.name);
+        let object = match subject.namespace {
+            "" => subject.name.to_string(),
+            namespace => format!("{namespace}/{}", subject.name),
+        };
+        let target = self.sources.first().map(|source| source.target.to_string()).unwrap_or_default();
+        format!(
+            "resource {object} ({target}) cannot be admitted because custom quota usage could not be calculated: \
+             {kind} \"{name}\" {why}"
+        )
+    }
+}

@@ -1,0 +1,156 @@
+//! What a custom quota shows: usage, the objects that take it, the kinds it looks at and whether all is well.
+
+use ledger::SubjectId;
+use quantity::{Amount, Quantity};
+use rules::{GroupResource, policy_name};
+use serde_json::{Map, Value, json};
+
+use super::quota::{UNEVALUATED, USAGE, limit_of};
+use super::targets::{Resolved, Target};
+use super::{Kind, items, text};
+use crate::family::{BalanceLine, Balances, Near, Projected, SubjectLine};
+
+/// Objects named in a status. Capsule names all, which makes a quota over ten thousand objects too large to store;
+/// `claimCount` tells how many there are.
+pub const CLAIMS_SHOWN_MAX: usize = 500;
+/// Objects named in a condition because they cannot be evaluated.
+const UNEVALUATED_SHOWN_MAX: usize = 10;
+
+pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances: &dyn Balances) -> Projected {
+    let (namespace, name) = (text(quota, &["metadata", "namespace"]), text(quota, &["metadata", "name"]));
+    let policy = policy_name(resource, namespace, name);
+    let lines = balances.of(&policy);
+    let Some(usage) = lines.iter().find(|line| &*line.resource == USAGE) else { return Projected::Unchanged };
+    let mut status = quota.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    if let Some(generation) = quota.pointer("/metadata/generation").filter(|generation| generation.is_i64()) {
+        status.insert("observedGeneration".into(), generation.clone());
+    }
+    status.insert("usage".into(), used_and_available(quota, usage));
+    status.insert("claimCount".into(), json!(usage.balance.subjects));
+    let sources: Vec<(Target, &Value)> =
+        items(quota, &["spec", "sources"]).iter().map(|source| (Target::read(source), source)).collect();
+    if let Some(near) = balances.near() {
+        let known: Vec<(Target, Resolved)> =
+            sources.iter().map(|(target, _)| (target.clone(), target.resolve(near))).collect();
+        let charged = near.charged(&policy, CLAIMS_SHOWN_MAX);
+        status.insert("claims".into(), claims(&charged, &known));
+        status.insert("targets".into(), targets(&sources, |at| known[at].1.namespaced));
+        if kind == Kind::GlobalCustomQuota {
+            status.insert("namespaces".into(), namespaces(quota, near, &policy));
+        }
+        let problems = problems(kind, &known, &lines, &charged);
+        let now = time(near.now_ms());
+        status.insert("conditions".into(), conditions(status.get("conditions"), &problems, &now));
+    } else if !status.contains_key("conditions") {
+        // Just written: until it is published, it is as good as its birth.
+        let born = text(quota, &["metadata", "creationTimestamp"]);
+        status.insert("targets".into(), targets(&sources, |_| true));
+        status.insert("conditions".into(), conditions(None, &[], born));
+    }
+    put(quota, status)
+}
+
+fn used_and_available(quota: &Value, usage: &BalanceLine) -> Value {
+    let used = Quantity::new(usage.balance.used, usage.balance.format);
+    let limit = limit_of(quota).unwrap_or_default();
+    let available = limit.checked_sub(&used).filter(|left| !left.amount().is_negative()).unwrap_or_default();
+    json!({"used": used.to_string(), "available": available.canonical().to_string()})
+}
+
+fn claims(charged: &[SubjectLine], known: &[(Target, Resolved)]) -> Value {
+    let claims = charged.iter().filter(|line| &*line.account == USAGE).take(CLAIMS_SHOWN_MAX).filter_map(|line| {
+        let (target, _) = known.iter().find(|(_, resolved)| resolved.resource == line.resource)?;
+        let mut claim = json!({
+            "group": target.group, "version": target.version, "kind": target.kind,
+            "name": &*line.name, "uid": uid(line.uid),
+            "usage": Quantity::new(line.amount, line.format).to_string(),
+        });
+        if !line.namespace.is_empty() {
+            claim["namespace"] = json!(&*line.namespace);
+        }
+        Some(claim)
+    });
+    Value::Array(claims.collect())
+}
+
+fn targets(sources: &[(Target, &Value)], namespaced: impl Fn(usize) -> bool) -> Value {
+    let targets = sources.iter().enumerate().map(|(at, (target, source))| {
+        let op = Some(text(source, &["op"])).filter(|op| !op.is_empty()).unwrap_or("add");
+        let scope = if namespaced(at) { "namespace" } else { "cluster" };
+        let mut shown = json!({
+            "group": target.group, "version": target.version, "kind": target.kind, "op": op, "scope": scope,
+        });
+        for field in ["path", "cel", "selectors"] {
+            if let Some(value) = source.get(field).filter(|value| !value.is_null() && **value != json!("")) {
+                shown[field] = value.clone();
+            }
+        }
+        shown
+    });
+    Value::Array(targets.collect())
+}
+
+fn namespaces(quota: &Value, near: &dyn Near, policy: &str) -> Value {
+    if items(quota, &["spec", "namespaceSelectors"]).is_empty() {
+        return json!(["*"]);
+    }
+    json!(near.namespaces(policy).iter().map(|name| &**name).collect::<Vec<&str>>())
+}
+
+fn problems(kind: Kind, known: &[(Target, Resolved)], lines: &[BalanceLine], charged: &[SubjectLine]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (target, resolved) in known {
+        if !resolved.known {
+            problems.push(format!("failed to resolve REST mapping for {target}: no matches for kind"));
+        } else if !resolved.namespaced && kind == Kind::CustomQuota {
+            problems.push(format!("GVK {target} is not namespaced"));
+        }
+    }
+    let bad = lines.iter().find(|line| &*line.resource == UNEVALUATED).map_or(Amount::ZERO, |line| line.balance.used);
+    if !bad.is_zero() {
+        let named: Vec<String> = charged
+            .iter()
+            .filter(|line| &*line.account == UNEVALUATED)
+            .take(UNEVALUATED_SHOWN_MAX)
+            .map(|line| format!("{} {}/{}", line.resource, line.namespace, line.name))
+            .collect();
+        problems.push(format!("{bad} objects cannot be evaluated and are not counted: {}", named.join(", ")));
+    }
+    problems
+}
+
+/// One condition, `Ready`; its time moves only when it says something else.
+fn conditions(before: Option<&Value>, problems: &[String], now: &str) -> Value {
+    let (status, reason, message) = match problems {
+        [] => ("True", "Succeeded", "reconciled".to_string()),
+        _ => ("False", "Failed", problems.join("\n")),
+    };
+    let mut ready = json!({"type": "Ready", "status": status, "reason": reason, "message": message});
+    let known = before.and_then(Value::as_array).and_then(|list| list.iter().find(|one| one["type"] == "Ready"));
+    let same = known.filter(|known| ["status", "reason", "message"].iter().all(|field| known[field] == ready[field]));
+    ready["lastTransitionTime"] = same.map_or_else(|| json!(now), |known| known["lastTransitionTime"].clone());
+    json!([ready])
+}
+
+/// Puts a status in its place, and says whether that changed anything.
+pub fn put(object: &mut Value, status: Map<String, Value>) -> Projected {
+    let status = Value::Object(status);
+    let Some(object) = object.as_object_mut() else { return Projected::Unchanged };
+    if object.get("status") == Some(&status) {
+        return Projected::Unchanged;
+    }
+    object.insert("status".into(), status);
+    Projected::Changed
+}
+
+/// A moment as Kubernetes writes it, to the second.
+pub fn time(now_ms: i64) -> String {
+    let moment = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A subject's uid in its usual form.
+pub fn uid(subject: SubjectId) -> String {
+    let hex = format!("{:032x}", subject.0);
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

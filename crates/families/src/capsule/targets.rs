@@ -1,0 +1,131 @@
+//! Which resource an apiVersion and kind are. Built-in kinds are known; custom ones are looked up among the stored
+//! definitions, and a kind nobody has defined yet is taken for what its definition will most likely call it.
+
+use std::sync::Arc;
+
+use rules::GroupResource;
+use serde_json::Value;
+
+use super::{items, text};
+use crate::family::World;
+
+/// A kind that a source names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+}
+
+/// What is known of the kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    pub resource: GroupResource,
+    pub namespaced: bool,
+    /// False for a kind without definition: nothing of it can be stored, and its name is a guess.
+    pub known: bool,
+}
+
+impl Target {
+    /// Reads `apiVersion`, or `group` and `version`, which the documentation writes as well. Neither means core v1.
+    pub fn read(source: &Value) -> Target {
+        let api_version = text(source, &["apiVersion"]);
+        let (group, version) = match (api_version, api_version.split_once('/')) {
+            ("", _) => (text(source, &["group"]), text(source, &["version"])),
+            (_, Some(parts)) => parts,
+            (version, None) => ("", version),
+        };
+        let version = if version.is_empty() { "v1" } else { version };
+        Target { group: group.into(), version: version.into(), kind: text(source, &["kind"]).into() }
+    }
+
+    pub fn resolve(&self, world: &dyn World) -> Resolved {
+        let same = |resource: &&kinds::builtin::Resource| resource.group == self.group && resource.kind == self.kind;
+        if let Some(found) = kinds::builtin::builtin().iter().find(same) {
+            let resource = GroupResource::new(found.group, found.plural);
+            return Resolved { resource, namespaced: found.namespaced, known: found.stored() };
+        }
+        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        // A definition is named <plural>.<group>: the usual plural spares reading all of them.
+        let guess = guessed_plural(&self.kind);
+        let usual = world.get(&definitions, "", &format!("{guess}.{}", self.group));
+        let found = usual.filter(|definition| self.is_defined_by(definition)).or_else(|| {
+            let all = world.list(&definitions, "");
+            all.into_iter().find(|definition| self.is_defined_by(definition))
+        });
+        match found {
+            Some(definition) => Resolved {
+                resource: GroupResource::new(&self.group, text(&definition, &["spec", "names", "plural"])),
+                namespaced: text(&definition, &["spec", "scope"]) == "Namespaced",
+                known: true,
+            },
+            None => Resolved { resource: GroupResource::new(&self.group, &guess), namespaced: true, known: false },
+        }
+    }
+
+    fn is_defined_by(&self, definition: &Value) -> bool {
+        text(definition, &["spec", "group"]) == self.group
+            && text(definition, &["spec", "names", "kind"]) == self.kind
+            && items(definition, &["spec", "versions"]).iter().any(|version| version["served"] == true)
+    }
+}
+
+/// `group/version, Kind=kind`, as Go prints one.
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// The plural that generators give a kind.
+fn guessed_plural(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    match singular.as_bytes() {
+        [.., b's' | b'x'] | [.., b'c' | b's', b'h'] => format!("{singular}es"),
+        [rest @ .., before, b'y'] if !b"aeiou".contains(before) => {
+            format!("{}ies", &singular[..rest.len() + 1])
+        }
+        _ => format!("{singular}s"),
+    }
+}
+
+/// A world in which nothing is defined.
+pub struct Nothing;
+
+impl World for Nothing {
+    fn list(&self, _: &GroupResource, _: &str) -> Vec<Arc<Value>> {
+        Vec::new()
+    }
+
+    fn get(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource(source: Value) -> String {
+        Target::read(&source).resolve(&Nothing).resource.to_string()
+    }
+
+    #[test]
+    fn kinds_become_resources() {
+        assert_eq!(resource(json!({"kind": "Pod"})), "pods");
+        assert_eq!(resource(json!({"apiVersion": "v1", "kind": "Endpoints"})), "endpoints");
+        assert_eq!(
+            resource(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"})),
+            "ingresses.networking.k8s.io"
+        );
+        assert_eq!(resource(json!({"group": "batch", "version": "v1", "kind": "CronJob"})), "cronjobs.batch");
+        assert_eq!(
+            resource(json!({"apiVersion": "s3.aws.upbound.io/v1beta1", "kind": "Bucket"})),
+            "buckets.s3.aws.upbound.io"
+        );
+        assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": "Proxy"})), "proxies.a.b");
+        assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": "Gateway"})), "gateways.a.b");
+        assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": ""})), "s.a.b");
+    }
+}

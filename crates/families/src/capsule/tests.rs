@@ -1,0 +1,5 @@
+//! The family over a real rulebook and ledger.
+
+mod custom_quotas;
+mod desk;
+mod validation;

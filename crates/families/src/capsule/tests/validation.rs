@@ -1,0 +1,96 @@
+//! What is refused when a quota is written.
+
+use serde_json::{Value, json};
+
+use super::desk::{Desk, quotas, resource};
+use crate::capsule::{Reading, Settings};
+
+fn refusal(spec: Value) -> String {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    match desk.apply(&quotas(), "a", "q", json!({ "spec": spec })) {
+        Err(why) => why,
+        Ok(()) => panic!("should be refused: {spec}"),
+    }
+}
+
+fn with_source(source: Value) -> Value {
+    json!({"limit": "1", "sources": [source]})
+}
+
+fn with_path(path: &str) -> Value {
+    with_source(json!({"kind": "Pod", "path": path}))
+}
+
+fn with_cel(cel: &str) -> Value {
+    with_source(json!({"kind": "Pod", "cel": cel}))
+}
+
+#[test]
+fn paths_are_checked_in_capsules_words() {
+    for (path, expected) in [
+        (" ", "sourcePath must not be empty"),
+        ("spec.a", "sourcePath must start with '.'"),
+        (".a\tb", "must not contain control whitespace"),
+        (".a[", "parse usage jsonpath"),
+        (".a}5{.b", "parse usage jsonpath"),
+    ] {
+        let why = refusal(with_path(path));
+        assert!(why.contains(expected), "{path:?}: {why}");
+    }
+    let long = format!(".{}", "a".repeat(1024));
+    assert!(refusal(with_path(&long)).contains("exceeds max length of 1024"));
+}
+
+#[test]
+fn hostile_expressions_are_refused_with_their_quota() {
+    for path in ["........", "..*..*..*"] {
+        let why = refusal(with_path(path));
+        assert!(why.contains("parse usage jsonpath"), "{path}: {why}");
+    }
+    let nested = "object.a.all(a, object.b.all(b, object.c.all(c, object.d.all(d, a == b && c == d))))";
+    for cel in [nested, "nothing.here", "unknown(object)", "object.", &"(".repeat(5000)] {
+        let why = refusal(with_cel(cel));
+        assert!(why.contains("invalid CEL expression"), "{cel}: {why}");
+    }
+}
+
+#[test]
+fn sources_limits_and_selectors_are_checked() {
+    let both = "exactly one of path or cel must be set";
+    assert!(refusal(with_source(json!({"kind": "Pod", "op": "count", "path": ".a"}))).contains(both));
+    assert!(refusal(with_source(json!({"kind": "Pod"}))).contains(both));
+    assert!(refusal(with_source(json!({"kind": "Pod", "path": ".a", "cel": "1"}))).contains(both));
+    assert!(refusal(with_source(json!({"op": "count"}))).contains("spec.sources[0].kind: Required value"));
+    assert!(refusal(json!({"limit": "-1", "sources": []})).contains("must not be negative"));
+    assert!(refusal(json!({"limit": "lots", "sources": []})).contains("spec.limit: Invalid value"));
+    let sources: Vec<Value> = (0..65).map(|_| json!({"kind": "Pod", "op": "count"})).collect();
+    assert!(refusal(json!({"limit": "1", "sources": sources})).contains("Too many: 65"));
+    let bad = json!([{"matchExpressions": [{"key": "a", "operator": "Near"}]}]);
+    assert!(refusal(json!({"limit": "1", "sources": [], "scopeSelectors": bad})).contains("spec.scopeSelectors[0]"));
+    let bad = with_source(json!({"kind": "Pod", "op": "count", "selectors": [{"fieldSelectors": ["a"]}]}));
+    assert!(refusal(bad).contains("spec.sources[0].selectors[0].fieldSelectors[0]"));
+}
+
+#[test]
+fn releases_guard_a_quota_in_use() {
+    let mut desk = Desk::with(Settings { reading: Reading::Releases, ..Settings::default() });
+    desk.namespace("a", &[]);
+    let quota = |limit: &str, kind: &str| json!({"spec": {"limit": limit, "sources": [{"kind": kind, "op": "count"}]}});
+    assert!(desk.apply(&quotas(), "a", "q", quota("0", "Pod")).unwrap_err().contains("must not be negative or 0"));
+    desk.apply(&quotas(), "a", "q", quota("3", "Pod")).unwrap();
+    desk.apply(&quotas(), "a", "q", quota("3", "Service")).unwrap();
+    desk.apply(&quotas(), "a", "q", quota("3", "Pod")).unwrap();
+    for name in ["one", "two"] {
+        desk.apply(&resource("pods"), "a", name, json!({})).unwrap();
+    }
+    assert_eq!(
+        desk.apply(&quotas(), "a", "q", quota("1", "Pod")).unwrap_err(),
+        "spec.limit cannot be lowered below current usage (2); requested limit: 1"
+    );
+    assert_eq!(
+        desk.apply(&quotas(), "a", "q", quota("3", "Service")).unwrap_err(),
+        "spec.sources cannot be changed while usage is recorded (usage: 2); create a new CustomQuota instead"
+    );
+    desk.apply(&quotas(), "a", "q", quota("2", "Pod")).unwrap();
+}
