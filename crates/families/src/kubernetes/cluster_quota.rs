@@ -91,7 +91,9 @@ pub fn applied(quotas: impl Iterator<Item = Value>, namespace: &Value) -> Vec<Va
         .map(|mut quota| {
             quota["kind"] = json!("AppliedClusterResourceQuota");
             quota["apiVersion"] = json!("quota.openshift.io/v1");
-            quota["metadata"]["namespace"] = json!(name);
+            if let Some(metadata) = quota.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.insert("namespace".into(), json!(name));
+            }
             quota
         })
         .collect()

@@ -1,5 +1,6 @@
 //! Quotas over the real rulebook and ledger.
 
+mod anything;
 mod desk;
 mod flow;
 mod limit_ranges;

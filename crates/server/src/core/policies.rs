@@ -181,6 +181,8 @@ impl Engine {
         for account in accounts.iter().chain(buckets.values()) {
             self.policies.owners.insert(*account, id);
         }
+        // Readers are told of parts too, not only of the accounts that were opened above.
+        self.touched.extend(buckets.values().copied());
         self.policies.by_name.insert(name.clone(), id);
         self.policies.installed.insert(id, Installed { key: key.clone(), name, accounts, resources, buckets });
         if unknown {

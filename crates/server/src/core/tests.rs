@@ -13,6 +13,8 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod quota;
+
 struct Caps;
 struct One;
 
@@ -77,22 +79,27 @@ struct Bench {
     engine: Engine,
     cache: Cache,
     store: Box<dyn Store>,
+    families: Families,
     uids: u128,
 }
 
 impl Bench {
     fn new() -> Self {
+        Self::with(families())
+    }
+
+    fn with(families: Families) -> Self {
         let mut store: Box<dyn Store> = Box::new(MemoryStore::new());
-        let (engine, cache) = Engine::load(&mut *store, families()).unwrap();
-        let mut bench = Bench { engine, cache, store, uids: 0 };
+        let (engine, cache) = Engine::load(&mut *store, families.clone()).unwrap();
+        let mut bench = Bench { engine, cache, store, families, uids: 0 };
         bench.create("", "namespaces", "", "a", json!({})).unwrap();
         bench
     }
 
     /// Forgets everything in memory and starts again from the store.
     fn restart(mut self) -> Self {
-        let (engine, cache) = Engine::load(&mut *self.store, families()).unwrap();
-        Bench { engine, cache, store: self.store, uids: self.uids }
+        let (engine, cache) = Engine::load(&mut *self.store, self.families.clone()).unwrap();
+        Bench { engine, cache, store: self.store, families: self.families, uids: self.uids }
     }
 
     fn run(&mut self, command: Command) -> Answer {
