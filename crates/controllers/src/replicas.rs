@@ -207,7 +207,9 @@ async fn write_status<K: Replicated>(
     });
     let known = shown["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "ReplicaFailure"));
     let conditions = match (refusal, known) {
-        (Some(message), Some(known)) if known["message"] == message => json!([known]),
+        // Every refused pod has another generated name in its message: a condition that followed the message would be
+        // written again and again, and each write would wake this controller for the next.
+        (Some(_), Some(known)) if known["status"] == "True" && known["reason"] == "FailedCreate" => json!([known]),
         (Some(message), _) => json!([{
             "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
             "lastTransitionTime": jiff::Timestamp::now(),

@@ -142,7 +142,8 @@ impl Api {
             self.admit(&admitting, &mut new)?;
         }
         let _reservation = self.allocate(call, key, subresource, &mut new)?;
-        if served.strategy.counts_generations() {
+        // Being put on a node is no wish of the pod's owner.
+        if served.strategy.counts_generations() && subresource != "binding" {
             meta::count_generation(&mut new, old)?;
         }
         errors.extend(meta::validate(&new, served));

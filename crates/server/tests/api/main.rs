@@ -2,6 +2,7 @@
 
 mod admission;
 mod bad_input;
+mod clients;
 mod custom;
 mod forms;
 mod harness;
