@@ -235,6 +235,11 @@ pub trait Family: Send + Sync {
     /// The family's words for a denial, without the wrapper that names the refused object.
     fn words(&self, denial: &Denial) -> String;
 
+    /// What the family does in its own time, over a Kubernetes API and nothing else; runs until the process ends.
+    fn controllers(&self, _client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        Vec::new()
+    }
+
     /// The resources that are answered without being stored.
     fn virtual_resources(&self) -> Vec<VirtualResource> {
         Vec::new()

@@ -86,7 +86,8 @@ async fn a_storm_of_creates_and_deletes_never_shows_a_watcher_more_than_the_limi
     let bench = Bench::start().await;
     bench.quota("q", json!({"hard": {"pods": LIMIT.to_string()}})).await;
     let pods: Api<Pod> = bench.api();
-    let version = pods.list(&ListParams::default()).await.expect("a list").metadata.resource_version.unwrap_or_default();
+    let version =
+        pods.list(&ListParams::default()).await.expect("a list").metadata.resource_version.unwrap_or_default();
     let mut events = pods.watch(&WatchParams::default(), &version).await.expect("a watch").boxed();
     let deadline = Instant::now() + Duration::from_secs(5);
     let storm: Vec<_> = (0..16)

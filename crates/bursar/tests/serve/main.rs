@@ -9,6 +9,7 @@ mod leaks;
 mod process;
 mod restart;
 mod tour;
+mod wide;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use kube::api::{Api, ListParams, PostParams};

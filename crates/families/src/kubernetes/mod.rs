@@ -16,6 +16,7 @@ pub mod resources;
 mod scopes;
 mod spec;
 mod status;
+mod tree;
 pub mod usage;
 mod usage_document;
 mod validate;
@@ -233,6 +234,10 @@ impl Family for Kubernetes {
 
     fn words(&self, denial: &Denial) -> String {
         words::words(denial)
+    }
+
+    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        vec![Box::pin(tree::run(client))]
     }
 
     fn virtual_resources(&self) -> Vec<VirtualResource> {

@@ -126,6 +126,7 @@ impl Server {
         let (writes, sequencer) =
             sequencer::start(engine, store, publish, Limits::default()).map_err(ServeError::Thread)?;
         let authenticator = prepared.authenticator(Arc::new(CacheAccounts(Arc::clone(&cache))))?;
+        let own = families.clone();
         let definitions = families.iter().flat_map(|family| family.definitions()).collect();
         let api = Api::new(Parts {
             cache: Arc::clone(&cache),
@@ -143,6 +144,9 @@ impl Server {
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem });
+        for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
+            loops.spawn(controller);
+        }
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         loops.spawn(audit::run(writes));
         loops.spawn(authz::show_aggregates(client, cache));
