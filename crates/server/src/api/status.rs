@@ -218,6 +218,12 @@ impl ApiError {
                     "field": "metadata.namespace",
                 })])
             }
+            Refused::NoSpace => Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "InsufficientStorage",
+                "the server's disk is almost full: nothing can be created until there is room, deleting still works",
+            )
+            .retry_after(5),
             Refused::Conflict { .. } => Self::modified(resource, name),
             Refused::UidMismatch { stored } => {
                 let stored = uuid::Uuid::from_u128(stored.0);

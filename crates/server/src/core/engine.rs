@@ -10,7 +10,7 @@ use families::{Change, Denial, DenialLine, Families, Operation};
 use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
-use store::{Batch, Table};
+use store::{Batch, Space, Table};
 
 use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
 use super::event::{Event, EventKind, Publication};
@@ -42,6 +42,8 @@ pub struct Engine {
     pub(super) touched: Vec<AccountId>,
     /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
     pub(super) subjects: HashMap<SubjectId, ObjectKey>,
+    /// Whether the store has room for more.
+    pub(super) space: Space,
 }
 
 pub(super) struct NamespaceState {
@@ -80,6 +82,10 @@ impl Engine {
                 self.check_namespace(&key)?;
                 if stored.is_some() {
                     return Err(Refused::AlreadyExists);
+                }
+                // What is left is for deletions, and for the updates that lead to them.
+                if self.space.is_low() {
+                    return Err(Refused::NoSpace);
                 }
                 let compiled = self.compile(&key, &draft.value)?;
                 let plan = self.decide(&key, &draft, None, dry_run)?;

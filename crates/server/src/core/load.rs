@@ -7,7 +7,7 @@ use families::Families;
 use ledger::{AccountId, Ledger, SubjectId};
 use quantity::Amount;
 use rules::{GroupResource, Rulebook, Subject};
-use store::{Store, StoreError, Table};
+use store::{Space, Store, StoreError, Table};
 
 use super::cache::Cache;
 use super::command::AuditReport;
@@ -64,6 +64,7 @@ impl Engine {
         let ledger = Ledger::load(ledger_rows.iter().map(|(key, value)| (&**key, &**value)))?;
         drop(ledger_rows);
         let mut engine = Engine::empty(families, ledger, revision);
+        engine.space = store.space();
         for object in &objects {
             engine.take_up(object);
         }
@@ -95,6 +96,7 @@ impl Engine {
             written_status: BTreeMap::new(),
             touched: Vec::new(),
             subjects: HashMap::new(),
+            space: Space::default(),
         }
     }
 

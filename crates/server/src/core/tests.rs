@@ -223,6 +223,17 @@ fn refusals_come_most_specific_first_and_change_nothing() {
 }
 
 #[test]
+fn on_a_full_disk_nothing_new_comes_in_and_what_is_there_can_go() {
+    let mut bench = Bench::new();
+    bench.map("x").unwrap();
+    bench.engine.space = store::Space::always_low();
+    assert_eq!(bench.map("y").unwrap_err(), Refused::NoSpace);
+    bench.delete("configmaps", "x").unwrap();
+    bench.engine.space = store::Space::default();
+    bench.map("y").unwrap();
+}
+
+#[test]
 fn a_dry_run_is_decided_and_leaves_no_trace() {
     let mut bench = Bench::new();
     bench.cap("one", json!({"limit": 1})).unwrap();
