@@ -7,9 +7,9 @@ export XDG_CACHE_HOME ?= $(HOME)/.cache
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/bursar/target
 export CARGO_TERM_COLOR ?= never
 
-.PHONY: test check format lint unit tidy parts suite conformance simulate fuzz bench clean-cache
+.PHONY: test check format lint unit tidy packages parts suite conformance simulate fuzz bench clean-cache
 
-test: format lint tidy parts suite conformance
+test: format lint tidy packages parts suite conformance
 
 check: format lint tidy unit
 
@@ -25,6 +25,10 @@ tidy:
 
 unit:
 	cargo test --workspace --lib --bins
+
+# Small tools the tests call. Installed only where they are missing and we may.
+packages:
+	scripts/packages openssl:openssl
 
 # The real programs that tests run against, built once from their Go modules.
 parts:

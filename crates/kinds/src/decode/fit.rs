@@ -40,10 +40,11 @@ pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
             for field in object.fields() {
                 match (map.get_mut(&*field.name), &catalogue.get(field.ty).default) {
                     (Some(child), _) => apply_defaults(catalogue, field.ty, child),
-                    (None, Some(default)) => {
+                    // A default that is Go's zero is not printed where empty values are omitted.
+                    (None, Some(default)) if !(field.omit_empty && !field.pointer && is_zero(default)) => {
                         map.insert(field.name.to_string(), default.clone());
                     }
-                    (None, None) => {}
+                    (None, _) => {}
                 }
             }
         }
@@ -57,6 +58,15 @@ pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(flag) => !flag,
+        _ => false,
     }
 }
 

@@ -86,7 +86,9 @@ impl Listing {
 impl Cache {
     /// A cache of what was loaded. `last` holds, for each resource, the revision of its last change.
     pub fn new(objects: impl Iterator<Item = Arc<Object>>, last: &HashMap<GroupResource, u64>, revision: u64) -> Self {
-        let mut shelves: HashMap<GroupResource, Objects> = HashMap::new();
+        // A resource whose last object was deleted has a history as well, which began before this start.
+        let mut shelves: HashMap<GroupResource, Objects> =
+            last.keys().map(|resource| (resource.clone(), Objects::new())).collect();
         for object in objects {
             let place = (object.key.namespace.clone(), object.key.name.clone());
             shelves.entry(object.key.resource.clone()).or_default().insert(place, object);

@@ -23,10 +23,6 @@ pub fn default_pod_spec(spec: &mut Value) {
         let name = text(spec, "serviceAccount").to_owned();
         blank(spec, "serviceAccountName", &name);
     }
-    // Pod-level requests follow pod-level limits, as those of containers do.
-    if let Some(resources) = given(spec, "resources") {
-        default_requests(resources);
-    }
 }
 
 fn default_container(container: &mut Value, host_network: bool) {
@@ -34,9 +30,7 @@ fn default_container(container: &mut Value, host_network: bool) {
     blank(container, "imagePullPolicy", policy);
     blank(container, "terminationMessagePath", "/dev/termination-log");
     blank(container, "terminationMessagePolicy", "File");
-    if let Some(resources) = within(container, "resources") {
-        default_requests(resources);
-    }
+    within(container, "resources");
     each(container, "ports", |port| {
         blank(port, "protocol", "TCP");
         if host_network {
@@ -60,6 +54,20 @@ fn default_container(container: &mut Value, host_network: bool) {
                 default_http_get(hook);
             }
         }
+    }
+}
+
+/// A missing request is the limit of the same resource: in pods, not in templates, which become pods first.
+pub fn default_pod_requests(spec: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        each(spec, list, |container| {
+            if let Some(resources) = given(container, "resources") {
+                default_requests(resources);
+            }
+        });
+    }
+    if let Some(resources) = given(spec, "resources") {
+        default_requests(resources);
     }
 }
 

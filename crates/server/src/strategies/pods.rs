@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, text, within};
-use super::pod_spec::{default_pod_spec, qos_class};
+use super::pod_spec::{default_pod_requests, default_pod_spec, qos_class};
 
 pub struct Pods;
 
@@ -17,6 +17,7 @@ impl Strategy for Pods {
         if let Some(spec) = within(object, "spec") {
             absent(spec, "enableServiceLinks", true);
             default_pod_spec(spec);
+            default_pod_requests(spec);
         }
     }
 
@@ -28,6 +29,17 @@ impl Strategy for Pods {
             absent(spec, "serviceAccount", "default");
             default_tolerations(spec);
         }
+    }
+
+    /// What the server filled in at creation stays when a client no longer mentions it: an applied configuration never does.
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        let Some(spec) = within(object, "spec") else { return };
+        for field in ["serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "nodeName"] {
+            if let Some(known) = old["spec"].get(field) {
+                absent(spec, field, known.clone());
+            }
+        }
+        default_tolerations(spec);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

@@ -21,7 +21,12 @@ impl Strategy for Services {
         each(spec, "ports", |port| {
             blank(port, "protocol", "TCP");
             let number = port.get("port").cloned().unwrap_or_default();
-            absent(port, "targetPort", number);
+            if matches!(port.get("targetPort"), None | Some(Value::Null))
+                || port["targetPort"] == 0
+                || port["targetPort"] == ""
+            {
+                port["targetPort"] = number;
+            }
         });
         let kind = text(spec, "type").to_owned();
         if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {

@@ -1,0 +1,254 @@
+//! The same kubectl commands against this server and a real kube-apiserver must leave the same objects.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, part, words};
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// A real kube-apiserver over a real etcd.
+struct Kubernetes {
+    _processes: [Ended; 2],
+    _folder: tempfile::TempDir,
+    arguments: Vec<String>,
+}
+
+const TOKEN: &str = "secret-of-the-test";
+
+impl Kubernetes {
+    fn start() -> Kubernetes {
+        let keep = tempfile::tempdir().expect("a folder");
+        let folder = keep.path();
+        let (client, peer, api) = (free_port(), free_port(), free_port());
+        let quiet = |command: &mut Command| {
+            Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the peer starts"))
+        };
+        let etcd = quiet(
+            Command::new(part("etcd"))
+                .arg(format!("--data-dir={}", folder.join("etcd").display()))
+                .arg(format!("--listen-client-urls=http://127.0.0.1:{client}"))
+                .arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"))
+                .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"))
+                .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"))
+                .arg(format!("--initial-cluster=default=http://127.0.0.1:{peer}")),
+        );
+        std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,system:masters\n")).expect("writes");
+        let key = folder.join("sa.key");
+        let made =
+            Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").stderr(Stdio::null()).status();
+        let made = made.expect("openssl makes the key that kube-apiserver wants: install openssl");
+        assert!(made.success());
+        let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
+        let server = quiet(
+            Command::new(part("kube-apiserver"))
+                .arg(format!("--etcd-servers=http://127.0.0.1:{client}"))
+                .args(["--bind-address=127.0.0.1", &format!("--secure-port={api}")])
+                .arg(with("--cert-dir", &folder.join("certs")))
+                .arg("--service-account-issuer=https://test")
+                .arg(with("--service-account-key-file", &key))
+                .arg(with("--service-account-signing-key-file", &key))
+                .arg(with("--token-auth-file", &folder.join("tokens.csv")))
+                // Nobody makes service accounts without a controller manager.
+                .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
+                .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]),
+        );
+        let arguments = vec![
+            format!("--server=https://127.0.0.1:{api}"),
+            format!("--token={TOKEN}"),
+            "--insecure-skip-tls-verify".into(),
+            format!("--cache-dir={}", folder.join("cache").display()),
+            "--kubeconfig=/dev/null".into(),
+        ];
+        let peer = Kubernetes { _processes: [etcd, server], _folder: keep, arguments };
+        let start = Instant::now();
+        while !peer.run("get --raw /readyz", "").0 {
+            assert!(start.elapsed() < Duration::from_secs(120), "kube-apiserver does not get ready");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        peer
+    }
+
+    fn run(&self, line: &str, input: &str) -> (bool, String, String) {
+        use std::io::Write as _;
+        let mut child = Command::new(part("kubectl"))
+            .args(&self.arguments)
+            .args(words(line))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+const MANIFESTS: &str = include_str!("kinds.yaml");
+
+/// Everything that was applied, with namespace, resource and name for kubectl.
+fn applied() -> Vec<String> {
+    MANIFESTS
+        .split("\n---\n")
+        .map(|text| {
+            let object: Value = serde_saphyr::from_str(text).expect("a manifest");
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let group = match text("/apiVersion").split_once('/') {
+                Some((group, _)) => format!(".{}.{group}", text("/apiVersion").rsplit('/').next().unwrap_or_default()),
+                None => String::new(),
+            };
+            let namespace = match text("/metadata/namespace") {
+                none if none.is_empty() => String::new(),
+                named => format!("-n {named} "),
+            };
+            format!("{namespace}get {}{group} {} -o json", text("/kind"), text("/metadata/name"))
+        })
+        .collect()
+}
+
+/// The object without what no two servers can agree on.
+fn comparable(text: &str) -> Value {
+    let mut object: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("not an object: {text}"));
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "finalizers"] {
+            metadata.remove(field);
+        }
+        // Written by controllers, or for clients of ten years ago.
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("deployment.kubernetes.io/revision");
+            annotations.remove("deprecated.daemonset.template.generation");
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+    }
+    // Controllers write status, and only one of the two has any.
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if let Some(spec) = object["spec"].as_object_mut() {
+        if kind == "Service" && spec.get("clusterIP").is_some_and(|ip| ip != "None") {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+        }
+        if kind == "Pod" {
+            // The ServiceAccount step is off over there.
+            spec.remove("serviceAccount");
+            spec.remove("serviceAccountName");
+        }
+    }
+    drop_empty(&mut object);
+    object
+}
+
+/// Null and nothing are the same to every client.
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(drop_empty);
+            map.retain(|_, value| !value.is_null());
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
+
+fn difference(path: &str, ours: &Value, theirs: &Value, out: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let null = Value::Null;
+                difference(&format!("{path}.{key}"), a.get(key).unwrap_or(&null), b.get(key).unwrap_or(&null), out);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (at, (a, b)) in a.iter().zip(b).enumerate() {
+                difference(&format!("{path}[{at}]"), a, b, out);
+            }
+        }
+        (a, b) if a != b => out.push(format!("{path}: here {a}, there {b}")),
+        _ => {}
+    }
+}
+
+fn compare(server: &Server, peer: &Kubernetes, when: &str) {
+    let mut differences = Vec::new();
+    for line in applied() {
+        let (ok, ours, error) = server.try_kubectl(&line, "");
+        assert!(ok, "kubectl {line}: {error}");
+        let (ok, theirs, error) = peer.run(&line, "");
+        assert!(ok, "kubectl {line} on kube-apiserver: {error}");
+        difference(&line, &comparable(&ours), &comparable(&theirs), &mut differences);
+    }
+    assert!(differences.is_empty(), "{when}:\n{}", differences.join("\n"));
+}
+
+#[test]
+fn objects_end_as_on_kube_apiserver() {
+    let server = Server::start();
+    let peer = Kubernetes::start();
+    let both = |line: &str, input: &str| {
+        let ours = server.try_kubectl(line, input);
+        let theirs = peer.run(line, input);
+        assert_eq!(ours.0, theirs.0, "kubectl {line}: here {}{}, there {}{}", ours.1, ours.2, theirs.1, theirs.2);
+        (ours, theirs)
+    };
+    both("create namespace compare", "");
+    for manifest in MANIFESTS.split("\n---\n") {
+        let (ours, _) = both("apply -f -", manifest);
+        assert!(ours.0, "{manifest}\n{}", ours.2);
+    }
+    compare(&server, &peer, "after kubectl apply");
+
+    for manifest in MANIFESTS.split("\n---\n") {
+        let mut object: Value = serde_saphyr::from_str(manifest).expect("a manifest");
+        object["metadata"]["labels"]["second"] = "yes".into();
+        object["metadata"]["annotations"] = json!({"note": "changed"});
+        let (ours, _) = both("apply -f -", &object.to_string());
+        assert!(ours.0, "{object}\n{}", ours.2);
+    }
+    compare(&server, &peer, "after a second apply");
+
+    for line in [
+        r#"-n compare patch deployment app -p '{"spec":{"template":{"spec":{"containers":[{"name":"b","image":"busybox:2"},{"name":"c","image":"x"}]}}}}'"#,
+        r#"-n compare patch deployment app -p '{"spec":{"template":{"spec":{"containers":[{"name":"a","$patch":"delete"}]}}}}'"#,
+        r#"-n compare patch service web -p '{"spec":{"ports":[{"port":80,"targetPort":8080}]}}'"#,
+        r#"-n compare patch configmap settings --type=merge -p '{"data":{"a":null,"c":"3"}}'"#,
+        r#"-n compare patch quota quota --type=json -p '[{"op":"add","path":"/spec/hard/pods","value":"5"}]'"#,
+        r#"-n compare patch statefulset sts -p '{"spec":{"replicas":0,"template":{"spec":{"nodeSelector":{"a":"b"}}}}}'"#,
+        "-n compare label pod bare tier=front",
+        "-n compare annotate secret keys note-",
+        "-n compare set image deployment/app b=busybox:3",
+    ] {
+        let (ours, _) = both(line, "");
+        assert!(ours.0, "kubectl {line}: {}", ours.2);
+    }
+    compare(&server, &peer, "after patches");
+
+    for manifest in MANIFESTS.split("\n---\n") {
+        let mut object: Value = serde_saphyr::from_str(manifest).expect("a manifest");
+        object["metadata"]["labels"] = json!({"server-side": "yes"});
+        let (ours, _) = both("apply --server-side --force-conflicts --field-manager=test -f -", &object.to_string());
+        assert!(ours.0, "{object}\n{}", ours.2);
+    }
+    compare(&server, &peer, "after server-side apply");
+}
