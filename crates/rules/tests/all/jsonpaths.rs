@@ -284,6 +284,6 @@ fn a_forgiving_path_selects_nothing_where_nothing_is() {
     for (path, expected) in cases {
         let path = JsonPath::compile(path).unwrap();
         let found = path.find_forgiving(&object).unwrap();
-        assert_eq!(rules::jsonpath::text(&found).unwrap(), expected, "{}", path.source());
+        assert_eq!(text(&found).unwrap(), expected, "{}", path.source());
     }
 }
