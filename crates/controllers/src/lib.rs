@@ -8,6 +8,7 @@ mod garbage;
 mod namespaces;
 mod pods;
 mod replicas;
+mod resource_pools;
 mod resources;
 mod run;
 mod service_accounts;
@@ -37,6 +38,7 @@ pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
     set.spawn(replicas::replica_sets(client.clone(), pods.clone()));
     set.spawn(replicas::replication_controllers(client.clone(), pods));
     set.spawn(deployments::run(client.clone()));
+    set.spawn(resource_pools::run(client.clone()));
     set.spawn(custom_resources::run(client));
     set
 }

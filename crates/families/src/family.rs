@@ -64,6 +64,10 @@ pub trait Near: World + Balances {
     /// as they are found within a bounded look.
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
 
+    /// Objects that wait for the accounts of a policy, with what each wants of them: in the order of service for each
+    /// account, the first `max` of it.
+    fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
+
     /// The namespaces a policy's rules look into now, sorted. Empty for a policy over objects without a namespace.
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>>;
 

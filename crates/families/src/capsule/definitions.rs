@@ -14,7 +14,9 @@ const SOURCE_RULE_MESSAGE: &str =
     "path and cel must be empty when op is 'count'; otherwise exactly one of path or cel must be set and non-empty";
 
 pub fn definitions() -> Vec<Value> {
-    vec![custom_quota(), global_custom_quota()]
+    let mut definitions = vec![custom_quota(), global_custom_quota()];
+    definitions.extend(super::pool_definitions::definitions());
+    definitions
 }
 
 pub struct Names {
@@ -60,6 +62,10 @@ pub fn quantity(description: &str) -> Value {
         "pattern": QUANTITY,
         "x-kubernetes-int-or-string": true,
     })
+}
+
+pub fn amounts(description: &str) -> Value {
+    json!({"type": "object", "description": description, "additionalProperties": quantity("An amount.")})
 }
 
 pub fn list(description: &str, of: Value) -> Value {

@@ -1,9 +1,11 @@
 //! Capsule's quotas (`capsule.clastix.io/v1beta2`): CustomQuota and GlobalCustomQuota count any kind of object by
-//! JSONPath or CEL.
+//! JSONPath or CEL; ResourcePool and ResourcePoolClaim share out what ResourceQuotas allow.
 //!
 //! Start reading at [`quota`]: a spec becomes one limited account and one rule for each kind its sources name.
 //! [`source`] says how much an object takes, [`selection`] which objects are meant, [`targets`] which resource an
-//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses.
+//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses. For pools start at [`pool`]: a pool
+//! is a policy, a claim a subject that waits in line; [`claim`] says whether a claim is in use, [`provision`] what
+//! ResourceQuota a pool's namespaces get.
 //!
 //! Two readings of the same manifests ([`Reading`]) differ where Capsule's documentation and Capsule's releases do. What
 //! is decided once for both:
@@ -19,7 +21,12 @@
 //!   asking for another version.
 //! - **Usage above the limit** (a quota newer than its objects) refuses growth only. Shrinking and relabelling pass.
 
+mod claim;
 mod definitions;
+mod pool;
+mod pool_definitions;
+mod pool_status;
+pub mod provision;
 mod quota;
 mod selection;
 mod source;
@@ -37,23 +44,30 @@ use rules::{Compiled, GroupResource, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Change, Denial, Family, Near, Operation, PolicyObject, Projected, VirtualResource, World,
+    Admission, Balances, Change, Denial, Dependent, Family, Near, Operation, PolicyObject, Projected, VirtualResource,
+    World,
 };
 
 pub const GROUP: &str = "capsule.clastix.io";
 pub const VERSION: &str = "v1beta2";
 pub const CUSTOM_QUOTAS: &str = "customquotas";
 pub const GLOBAL_CUSTOM_QUOTAS: &str = "globalcustomquotas";
+pub const RESOURCE_POOLS: &str = "resourcepools";
+pub const RESOURCE_POOL_CLAIMS: &str = "resourcepoolclaims";
+
+pub use pool::is_released;
 
 /// Where Capsule's documentation and its releases disagree, whose word counts.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Reading {
     /// A missing value is zero; a filter may look at a single value; the quota with the least left speaks first; a
-    /// limit may be zero and a quota may be changed at any time.
+    /// limit may be zero and a quota may be changed at any time. A claim that has its resources is not resized, and
+    /// usage binds the oldest claims.
     #[default]
     Documentation,
     /// A missing value cannot be evaluated; filters want lists; the quota with the lowest limit speaks first; a limit
-    /// is above zero, is not lowered below what is used, and sources do not change while something is used.
+    /// is above zero, is not lowered below what is used, and sources do not change while something is used. A claim is
+    /// fixed only while it is in use, and usage binds the claims that cover most of it.
     Releases,
 }
 
@@ -85,6 +99,8 @@ pub struct Capsule {
 enum Kind {
     CustomQuota,
     GlobalCustomQuota,
+    ResourcePool,
+    ResourcePoolClaim,
 }
 
 impl Kind {
@@ -92,6 +108,8 @@ impl Kind {
         match (&*resource.group, &*resource.resource) {
             (GROUP, CUSTOM_QUOTAS) => Some(Kind::CustomQuota),
             (GROUP, GLOBAL_CUSTOM_QUOTAS) => Some(Kind::GlobalCustomQuota),
+            (GROUP, RESOURCE_POOLS) => Some(Kind::ResourcePool),
+            (GROUP, RESOURCE_POOL_CLAIMS) => Some(Kind::ResourcePoolClaim),
             _ => None,
         }
     }
@@ -100,6 +118,8 @@ impl Kind {
         match self {
             Kind::CustomQuota => "CustomQuota",
             Kind::GlobalCustomQuota => "GlobalCustomQuota",
+            Kind::ResourcePool => "ResourcePool",
+            Kind::ResourcePoolClaim => "ResourcePoolClaim",
         }
     }
 }
@@ -124,7 +144,11 @@ impl Family for Capsule {
     }
 
     fn policies(&self) -> Vec<GroupResource> {
-        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone()]
+        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone(), claim::pools()]
+    }
+
+    fn projected(&self) -> Vec<GroupResource> {
+        vec![claim::claims()]
     }
 
     fn depends_on(&self) -> Vec<GroupResource> {
@@ -136,21 +160,43 @@ impl Family for Capsule {
     }
 
     fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
-        let kind = Kind::of(policy.resource).unwrap_or(Kind::CustomQuota);
-        quota::compile(kind, policy, &self.settings, world)
+        match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
+            Kind::ResourcePool => pool::compile(policy),
+            kind => quota::compile(kind, policy, &self.settings, world),
+        }
+    }
+
+    fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {
+        if request.operation == Operation::Status || !request.subresource.is_empty() {
+            return Ok(());
+        }
+        match Kind::of(request.resource) {
+            Some(Kind::ResourcePool) => pool::default(request.object),
+            Some(Kind::ResourcePoolClaim) => claim::admit(request, world),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
         match Kind::of(request.resource) {
-            Some(kind) if request.operation != Operation::Status && request.subresource.is_empty() => {
-                quota::validate(kind, request.object, &self.settings)
-            }
-            _ => Vec::new(),
+            _ if request.operation == Operation::Status || !request.subresource.is_empty() => Vec::new(),
+            None => Vec::new(),
+            Some(Kind::ResourcePool) => pool::validate(request.object),
+            Some(Kind::ResourcePoolClaim) => claim::validate(request.object),
+            Some(kind) => quota::validate(kind, request.object, &self.settings),
         }
     }
 
     fn guard(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
-        let (Some(kind), Some(new)) = (Kind::of(change.resource), change.new) else { return Ok(()) };
+        let Some(kind) = Kind::of(change.resource) else { return Ok(()) };
+        if kind == Kind::ResourcePoolClaim {
+            return claim::guard(change, near, self.settings.reading);
+        }
+        let Some(new) = change.new else { return Ok(()) };
+        if kind == Kind::ResourcePool {
+            return pool::check_shrinking(new, &near.of(&policy_name(change.resource, "", change.name)));
+        }
         if self.settings.reading == Reading::Documentation {
             return Ok(());
         }
@@ -160,9 +206,16 @@ impl Family for Capsule {
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
         match Kind::of(resource) {
+            Some(Kind::ResourcePool) => pool_status::project(resource, object, balances),
+            Some(Kind::ResourcePoolClaim) => claim::project(object, balances, self.settings.reading),
             Some(kind) => status::project(kind, resource, object, balances),
             None => Projected::Unchanged,
         }
+    }
+
+    /// Usage of a pool's ResourceQuota decides which claims are in use; a pool's balance, what waiting claims tell.
+    fn dependents(&self, resource: &GroupResource, object: &Value, near: &dyn Near) -> Vec<Dependent> {
+        claim::dependents(resource, object, near)
     }
 
     fn words(&self, denial: &Denial) -> String {

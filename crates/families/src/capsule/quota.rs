@@ -151,7 +151,7 @@ pub fn compile(
             }
             (Kind::GlobalCustomQuota, false, None) => Reach::Cluster,
             // What is in no namespace is in none that could be selected; the status says so.
-            (_, false, _) => continue,
+            (_, false, _) | (Kind::ResourcePool | Kind::ResourcePoolClaim, ..) => continue,
         };
         let measure = Arc::new(SourceRule { quota: quota.clone(), sources });
         rules.push(Rule { resources: vec![resource], reach, measure });

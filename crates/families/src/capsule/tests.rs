@@ -2,4 +2,5 @@
 
 mod custom_quotas;
 mod desk;
+mod pools;
 mod validation;

@@ -94,6 +94,28 @@ impl Near for EngineView<'_> {
         found
     }
 
+    fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
+        let Engine { ledger, policies, subjects, .. } = self.engine;
+        let mut found = Vec::new();
+        for account in policies.accounts(policy) {
+            let Some(key) = ledger.key(account).filter(|key| key.bucket.is_empty()) else { continue };
+            for uid in ledger.waiting_for(account).into_iter().take(max) {
+                let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
+                let Some(charge) = view.charges.iter().find(|charge| charge.account == account) else { continue };
+                found.push(SubjectLine {
+                    uid,
+                    resource: object.resource.clone(),
+                    namespace: object.namespace.clone(),
+                    name: object.name.clone(),
+                    account: key.resource.clone(),
+                    amount: charge.amount,
+                    format: charge.format,
+                });
+            }
+        }
+        found
+    }
+
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>> {
         let Some(id) = self.engine.rulebook.id(policy) else { return Vec::new() };
         let places = self.engine.rulebook.places(id).into_iter();

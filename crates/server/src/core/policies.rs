@@ -209,7 +209,15 @@ impl Engine {
     /// Takes a policy out of force; its accounts and every charge on them go.
     pub(super) fn uninstall(&mut self, key: &ObjectKey, out: &mut Publication) {
         let name = policy_name(&key.resource, &key.namespace, &key.name);
-        let Some(id) = self.rulebook.remove(&name) else { return };
+        let Some(id) = self.rulebook.id(&name) else { return };
+        for (resource, namespace) in self.rulebook.places(id) {
+            if self.projected_resources.contains(&resource) {
+                let left: Vec<ObjectKey> =
+                    self.objects_in(&resource, &namespace).map(|object| object.key.clone()).collect();
+                left.into_iter().for_each(|key| self.mark_stale(key, out));
+            }
+        }
+        self.rulebook.remove(&name);
         self.close_accounts_except(id, &[], out);
         self.policies.installed.remove(&id);
         self.policies.by_name.remove(&name);
@@ -275,6 +283,9 @@ impl Engine {
         for (resource, namespace) in places {
             let objects: Vec<_> = self.objects_in(resource, namespace).cloned().collect();
             for object in objects {
+                if self.projected_resources.contains(resource) {
+                    self.mark_stale(object.key.clone(), out);
+                }
                 let value = object.value();
                 let subject = Subject::new(object.uid, resource, namespace, &object.key.name, &value);
                 // An object that a rule cannot measure keeps what it was charged; the audit names it.

@@ -102,6 +102,7 @@ impl Desk {
             },
             |(uid, _)| uid,
         );
+        object["metadata"]["uid"] = json!(crate::capsule::status::uid(SubjectId(uid)));
         self.decide(uid, &key, &object, operation)?;
         self.objects.insert(key.clone(), (uid, object));
         if self.family.policies().contains(of) {
@@ -247,6 +248,23 @@ impl Desk {
         object["status"].clone()
     }
 
+    /// The object as it is shown.
+    pub fn projected(&self, of: &GroupResource, namespace: &str, name: &str) -> Value {
+        let (_, object) = &self.objects[&(of.clone(), namespace.to_string(), name.to_string())];
+        let mut object = object.clone();
+        self.family.project(of, &mut object, self);
+        object
+    }
+
+    /// Lets something use this much of a ResourceQuota.
+    pub fn charge(&mut self, quota: &str, resource: &str, amount: &str) {
+        let key = AccountKey::new(quota, resource, "");
+        let account = self.ledger.account(&key).unwrap_or_else(|| self.ledger.open(key, Limit::Unlimited).unwrap());
+        let amount = quantity::Quantity::parse(amount).unwrap();
+        let charge = Charge { account, amount: amount.amount(), format: amount.format() };
+        let _ = self.ledger.charge(SubjectId(u128::MAX), &[charge], &Terms::Adopt).unwrap();
+    }
+
     /// `used/available`.
     pub fn usage(&self, of: &GroupResource, namespace: &str, name: &str) -> String {
         let usage = &self.status(of, namespace, name)["usage"];
@@ -311,6 +329,29 @@ impl Near for Desk {
             }
         }
         found.truncate(max);
+        found
+    }
+
+    fn waiting(&self, policy: &str, _max: usize) -> Vec<SubjectLine> {
+        let mut found = Vec::new();
+        for ((resource, namespace, name), (uid, _)) in &self.objects {
+            let Some(view) = self.ledger.subject(SubjectId(*uid)) else { continue };
+            let waits = matches!(view.state, State::Waiting { .. });
+            for charge in view.charges.iter().filter(|_| waits) {
+                let key = self.ledger.key(charge.account).unwrap();
+                if &*key.policy == policy && key.bucket.is_empty() {
+                    found.push(SubjectLine {
+                        uid: SubjectId(*uid),
+                        resource: resource.clone(),
+                        namespace: namespace.as_str().into(),
+                        name: name.as_str().into(),
+                        account: key.resource.clone(),
+                        amount: charge.amount,
+                        format: charge.format,
+                    });
+                }
+            }
+        }
         found
     }
 

@@ -1,0 +1,321 @@
+//! ResourcePoolClaim: finding a pool for it, whether it is in use, what it says of itself.
+
+use std::sync::Arc;
+
+use kinds::field_error::{FieldError, Path};
+use ledger::{Explanation, State, SubjectId};
+use quantity::{Amount, Quantity};
+use rules::selector::LabelSelector;
+use rules::{GroupResource, policy_name};
+use serde_json::{Map, Value, json};
+
+use super::pool::{Amounts, CLAIMS, Pool, RELEASE, created_ms, is_released, read_amounts};
+use super::status::{put, time};
+use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
+use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World};
+
+const QUOTA_PREFIX: &str = "capsule-pool-";
+
+/// The name of the ResourceQuota that a pool provisions into its namespaces.
+pub fn quota_name(pool: &str) -> String {
+    format!("{QUOTA_PREFIX}{pool}")
+}
+
+pub fn pools() -> GroupResource {
+    GroupResource::new(GROUP, RESOURCE_POOLS)
+}
+
+pub fn claims() -> GroupResource {
+    GroupResource::new(GROUP, RESOURCE_POOL_CLAIMS)
+}
+
+pub fn wanted(claim: &Value) -> Amounts {
+    read_amounts(at(claim, &["spec", "claim"]), &Path::new("spec").child("claim"), &mut Vec::new())
+}
+
+pub fn validate(claim: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    read_amounts(at(claim, &["spec", "claim"]), &Path::new("spec").child("claim"), &mut errors);
+    errors
+}
+
+/// Fills in the pool where none is named, and drops a request for release that comes too early to mean anything.
+pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
+    if request.operation == Operation::Create
+        && let Some(annotations) = request.object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(RELEASE);
+    }
+    if text(request.object, &["spec", "pool"]).is_empty() {
+        let pool = assign(request.object, request.namespace, world).unwrap_or_default();
+        if let Some(spec) = request.object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("pool".into(), Value::String(pool));
+        }
+    }
+}
+
+/// The first pool, by name, that has all the resources, is open to the namespace and has enough left; else the first
+/// that would have.
+fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
+    let wanted = wanted(claim);
+    let namespace = world.get(&GroupResource::core("namespaces"), "", namespace)?;
+    let labels = at(&namespace, &["metadata", "labels"]);
+    let selects = |pool: &Value| {
+        let selectors = items(pool, &["spec", "selectors"]).iter();
+        selectors.filter_map(|one| LabelSelector::from_object(one).ok()).any(|one| one.matches(&labels))
+    };
+    let candidates: Vec<Arc<Value>> = world
+        .list(&pools(), "")
+        .into_iter()
+        .filter(|pool| at(pool, &["metadata", "deletionTimestamp"]).is_none() && selects(pool))
+        .filter(|pool| Pool::read(pool).is_ok_and(|pool| wanted.keys().all(|name| pool.hard.contains_key(name))))
+        .collect();
+    let has_enough = |pool: &&Arc<Value>| {
+        let left = at(pool, &["status", "allocation", "available"]).or_else(|| at(pool, &["spec", "quota", "hard"]));
+        let left = read_amounts(left, &Path::new("available"), &mut Vec::new());
+        wanted.iter().all(|(name, amount)| left.get(name).is_some_and(|left| left.amount() >= amount.amount()))
+    };
+    let chosen = candidates.iter().find(has_enough).or(candidates.first())?;
+    Some(text(chosen, &["metadata", "name"]).to_string())
+}
+
+/// What may not happen to a claim while its resources are in use, or (by the documentation) while it has them.
+pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(), String> {
+    let pool = text(change.old, &["spec", "pool"]);
+    let in_use = |near| is_in_use(change.old, change.namespace, near, reading);
+    let Some(new) = change.new else {
+        return match in_use(near) {
+            true => Err(format!("cannot delete the pool while claim is used in resourcepool {pool}")),
+            false => Ok(()),
+        };
+    };
+    if is_released(new) && !is_released(change.old) && in_use(near) {
+        return Err(format!("cannot release the claim while it is used in resourcepool {pool}"));
+    }
+    let resized = wanted(change.old) != wanted(new);
+    let moved = text(new, &["spec", "pool"]) != pool;
+    if !(resized || moved) {
+        return Ok(());
+    }
+    let allocated = has_all(&near.explain(subject(change.old)));
+    let forbidden = match reading {
+        Reading::Documentation => allocated && (resized && !moved || in_use(near)),
+        Reading::Releases => in_use(near),
+    };
+    if forbidden {
+        return Err(format!("cannot change the requested resources while claim is allocated to a resourcepool {pool}"));
+    }
+    Ok(())
+}
+
+/// Whether the claim stands and does not wait.
+fn has_all(explanation: &Explanation) -> bool {
+    matches!(explanation.state, Some(State::Charged | State::Held { .. }))
+}
+
+/// Whether the usage of the pool's ResourceQuota needs this claim. Usage is laid on the namespace's claims one after the
+/// other: oldest first, or (in Capsule's releases) the one that covers most of it first.
+pub fn is_in_use(claim: &Value, namespace: &str, near: &dyn Near, reading: Reading) -> bool {
+    let name = text(claim, &["spec", "pool"]);
+    let Some(pool) = near.get(&pools(), "", name) else { return false };
+    let Ok(pool) = Pool::read(&pool) else { return false };
+    let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(name));
+    let mut rest: Vec<(Arc<str>, Amount)> = near
+        .of(&quota)
+        .into_iter()
+        .filter(|line| line.bucket.is_empty() && pool.hard.contains_key(&line.resource))
+        .map(|line| {
+            // What the defaults allow to everyone is not the claims' doing.
+            let free = match reading {
+                Reading::Documentation => pool.defaults.get(&line.resource).map_or(Amount::ZERO, Quantity::amount),
+                Reading::Releases => Amount::ZERO,
+            };
+            let used = line.balance.used.checked_sub(free).unwrap_or(Amount::ZERO);
+            (line.resource, used.max(Amount::ZERO))
+        })
+        .collect();
+    if rest.iter().all(|(_, used)| used.is_zero()) {
+        return false;
+    }
+    let mut others: Vec<Arc<Value>> = near.list(&claims(), namespace);
+    others.retain(|other| text(other, &["spec", "pool"]) == name && has_all(&near.explain(subject(other))));
+    others.sort_by_cached_key(|other| (created_ms(other), text(other, &["metadata", "name"]).to_string()));
+    let own = text(claim, &["metadata", "name"]);
+    let mut amounts: Vec<(bool, Amounts)> =
+        others.iter().map(|other| (text(other, &["metadata", "name"]) == own, wanted(other))).collect();
+    let covers = |amounts: &Amounts, rest: &[(Arc<str>, Amount)]| {
+        let parts = rest.iter().map(|(name, left)| amounts.get(name).map_or(Amount::ZERO, |a| a.amount().min(*left)));
+        parts.fold(Amount::ZERO, |sum, part| sum.checked_add(part).unwrap_or(sum))
+    };
+    while !amounts.is_empty() && rest.iter().any(|(_, left)| !left.is_zero()) {
+        let mut best = (0, covers(&amounts[0].1, &rest));
+        if reading == Reading::Releases {
+            for (at, (_, one)) in amounts.iter().enumerate() {
+                let covered = covers(one, &rest);
+                if covered > best.1 {
+                    best = (at, covered);
+                }
+            }
+        }
+        let (is_own, taken) = amounts.remove(best.0);
+        if best.1.is_zero() {
+            match reading {
+                Reading::Documentation => continue,
+                Reading::Releases => return false,
+            }
+        }
+        if is_own {
+            return true;
+        }
+        for (name, left) in &mut rest {
+            let part = taken.get(name).map_or(Amount::ZERO, |amount| amount.amount().min(*left));
+            *left = left.checked_sub(part).unwrap_or(Amount::ZERO);
+        }
+    }
+    false
+}
+
+pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> Projected {
+    // Whether a claim has its resources is known only where the ledger is; readers see what was published.
+    let Some(near) = balances.near() else { return Projected::Unchanged };
+    let namespace = text(claim, &["metadata", "namespace"]).to_string();
+    let mut status = claim.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let generation = claim.pointer("/metadata/generation").cloned().unwrap_or(Value::Null);
+    let before = status.remove("conditions").unwrap_or(Value::Null);
+    let mut now = Conditions { before, now: time(near.now_ms()), list: Vec::new(), generation: generation.clone() };
+    match pool_of(claim, &namespace, near) {
+        Err(why) => {
+            status.remove("pool");
+            now.push("Ready", "False", "Failed", why, false);
+        }
+        Ok((name, uid)) => {
+            status.insert("pool".into(), json!({"name": name, "uid": uid}));
+            now.push("Ready", "True", "Succeeded", "reconciled".into(), false);
+            if !is_released(claim) {
+                say_standing(claim, &namespace, &name, near, reading, &mut now);
+            }
+        }
+    }
+    if generation.is_i64() {
+        status.insert("observedGeneration".into(), generation);
+    }
+    status.insert("conditions".into(), Value::Array(now.list));
+    put(claim, status)
+}
+
+/// The pool the claim is assigned to, with its uid; or why it is not.
+fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, Value), String> {
+    let name = text(claim, &["spec", "pool"]);
+    if name.is_empty() {
+        return Err("no pool reference was defined".into());
+    }
+    let Some(pool) = near.get(&pools(), "", name) else {
+        return Err(format!("ResourcePool.{GROUP} \"{name}\" not found"));
+    };
+    let selected = near.namespaces(&policy_name(&pools(), "", name));
+    if at(&pool, &["metadata", "deletionTimestamp"]).is_some() || !selected.iter().any(|one| &**one == namespace) {
+        return Err("resourcepool not available".into());
+    }
+    let hard = at(&pool, &["spec", "quota", "hard"]);
+    for resource in wanted(claim).keys() {
+        if hard.and_then(|hard| hard.get(&**resource)).is_none() {
+            return Err(format!("resource {resource} is not available in pool {name}"));
+        }
+    }
+    Ok((name.to_string(), pool["metadata"]["uid"].clone()))
+}
+
+fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, reading: Reading, now: &mut Conditions) {
+    let explanation = near.explain(subject(claim));
+    let policy = policy_name(&pools(), "", pool);
+    if !matches!(explanation.state, Some(State::Waiting { .. })) {
+        now.push("Exhausted", "False", "NoExhaustions", "resource claimable from pool".into(), true);
+        match is_in_use(claim, namespace, near, reading) {
+            true => now.push("Bound", "True", "InUse", "claim is used".into(), true),
+            false => now.push("Bound", "False", "Unused", "claim is unused".into(), true),
+        }
+        return;
+    }
+    let lines = explanation
+        .blocking()
+        .filter(|line| line.key.policy == policy && line.key.bucket.is_empty() && &*line.key.resource != CLAIMS);
+    let (mut exhausted, mut queued) = (Vec::new(), Vec::new());
+    for line in lines {
+        let resource = &line.key.resource;
+        let requested = Quantity::new(line.amount, line.format);
+        match line.blocked_by {
+            Some(ahead) => {
+                let ahead = near.explain(ahead);
+                let need = ahead.lines.iter().find(|other| other.account == line.account);
+                let need = need.map(|need| Quantity::new(need.amount, need.format)).unwrap_or_default();
+                queued.push(format!("requested: {resource}={requested}, queued: {resource}={need}"));
+            }
+            None => {
+                let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
+                let left = limit.checked_sub(line.balance.used).unwrap_or(Amount::ZERO).max(Amount::ZERO);
+                let left = Quantity::new(left, line.format);
+                exhausted.push(format!("requested: {resource}={requested}, available: {resource}={left}"));
+            }
+        }
+    }
+    let (reason, parts) = if queued.is_empty() { ("PoolExhausted", exhausted) } else { ("QueueExhausted", queued) };
+    now.push("Exhausted", "True", reason, parts.join("; "), true);
+    now.push("Bound", "False", "Failed", "claim causes exhaustions".into(), true);
+}
+
+/// Waiting claims whose words are mended when their pool's balance moves. Those further back say the same a little
+/// longer.
+const WAITING_MENDED_MAX: usize = 100;
+
+/// The claims whose status depends on this object's.
+pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near) -> Vec<Dependent> {
+    let name = text(object, &["metadata", "name"]);
+    let claim =
+        |namespace: &str, name: &str| Dependent { resource: claims(), namespace: namespace.into(), name: name.into() };
+    if resource.is("", "resourcequotas") {
+        let Some(pool) = name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
+        let namespace = text(object, &["metadata", "namespace"]);
+        let all = near.list(&claims(), namespace);
+        let of_pool = all.iter().filter(|one| text(one, &["spec", "pool"]) == pool);
+        return of_pool.map(|one| claim(namespace, text(one, &["metadata", "name"]))).collect();
+    }
+    if *resource == pools() {
+        let waiting = near.waiting(&policy_name(resource, "", name), WAITING_MENDED_MAX);
+        return waiting.iter().map(|one| claim(&one.namespace, &one.name)).collect();
+    }
+    Vec::new()
+}
+
+/// Conditions being written. The time of each moves only when it says something else.
+pub struct Conditions {
+    pub before: Value,
+    pub now: String,
+    pub list: Vec<Value>,
+    pub generation: Value,
+}
+
+impl Conditions {
+    pub fn push(&mut self, of: &str, status: &str, reason: &str, message: String, with_generation: bool) {
+        let mut condition = json!({"type": of, "status": status, "reason": reason, "message": message});
+        let known = self.before.as_array().and_then(|list| list.iter().find(|one| one["type"] == of));
+        let same =
+            known.filter(|known| ["status", "reason", "message"].iter().all(|field| known[field] == condition[field]));
+        condition["lastTransitionTime"] =
+            same.map_or_else(|| json!(self.now), |known| known["lastTransitionTime"].clone());
+        if with_generation && self.generation.is_i64() {
+            condition["observedGeneration"] = self.generation.clone();
+        }
+        self.list.push(condition);
+    }
+}
+
+/// The subject behind a stored object.
+pub fn subject(object: &Value) -> SubjectId {
+    let digits: String = text(object, &["metadata", "uid"]).chars().filter(|c| *c != '-').collect();
+    SubjectId(u128::from_str_radix(&digits, 16).unwrap_or_default())
+}
+
+/// One entry of a pool's `status.claims`.
+pub fn shown(uid: String, name: &str, namespace: &str, amounts: Map<String, Value>) -> Value {
+    json!({"uid": uid, "name": name, "namespace": namespace, "claims": amounts})
+}

@@ -1,0 +1,135 @@
+//! What a pool shows: what is claimed of it, by which claims in which namespaces, and what it lacks.
+
+use std::collections::BTreeMap;
+
+use ledger::SubjectId;
+use quantity::{Amount, Quantity};
+use rules::{GroupResource, policy_name};
+use serde_json::{Map, Value, json};
+
+use super::claim::{Conditions, shown};
+use super::pool::{CLAIMS, Pool, show_amounts};
+use super::status::{CLAIMS_SHOWN_MAX, put, time, uid};
+use super::text;
+use crate::family::{BalanceLine, Balances, Near, Projected};
+
+/// Waiting claims that are added up to tell how much is asked for in vain.
+const WAITING_ADDED_MAX: usize = 1000;
+
+pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balances) -> Projected {
+    let policy = policy_name(resource, "", text(pool, &["metadata", "name"]));
+    let Ok(spec) = Pool::read(pool) else { return Projected::Unchanged };
+    let lines = balances.of(&policy);
+    if lines.is_empty() {
+        return Projected::Unchanged;
+    }
+    let mut status = pool.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let generation = pool.pointer("/metadata/generation").cloned().unwrap_or(Value::Null);
+    if generation.is_i64() {
+        status.insert("observedGeneration".into(), generation.clone());
+    }
+    status.insert("allocation".into(), allocation(&spec, &lines));
+    let count = lines.iter().find(|line| &*line.resource == CLAIMS).map_or(0, |line| line.balance.subjects);
+    status.insert("claimCount".into(), json!(count));
+    status.insert("namespaceUsage".into(), by_namespace(&lines));
+    let before = status.remove("conditions").unwrap_or(Value::Null);
+    let Some(near) = balances.near() else {
+        if !before.is_null() {
+            status.insert("conditions".into(), before);
+            return put(pool, status);
+        }
+        // Just written: until it is published, it is as good as its birth.
+        let born = text(pool, &["metadata", "creationTimestamp"]).to_string();
+        let mut conditions = Conditions { before, now: born, list: Vec::new(), generation };
+        conditions.push("Ready", "True", "Succeeded", "reconciled".into(), false);
+        status.insert("conditions".into(), Value::Array(conditions.list));
+        return put(pool, status);
+    };
+    let namespaces = near.namespaces(&policy);
+    status.insert("namespaceCount".into(), json!(namespaces.len()));
+    status.insert("namespaces".into(), json!(namespaces.iter().map(|name| &**name).collect::<Vec<_>>()));
+    status.insert("claims".into(), claims(&policy, near));
+    let exhaustions = exhaustions(&policy, &lines, near);
+    let mut conditions = Conditions { before, now: time(near.now_ms()), list: Vec::new(), generation };
+    conditions.push("Ready", "True", "Succeeded", "reconciled".into(), false);
+    match exhaustions.is_empty() {
+        true => conditions.push("Exhausted", "False", "NoExhaustions", "no exhaustions".into(), false),
+        false => conditions.push("Exhausted", "True", "PoolExhausted", "Pool has exhaustions".into(), false),
+    }
+    status.insert("exhaustions".into(), Value::Object(exhaustions));
+    status.insert("conditions".into(), Value::Array(conditions.list));
+    put(pool, status)
+}
+
+fn allocation(spec: &Pool, lines: &[BalanceLine]) -> Value {
+    let used = |name: &str| {
+        let line = lines.iter().find(|line| line.bucket.is_empty() && &*line.resource == name);
+        line.map(|line| Quantity::new(line.balance.used, line.balance.format)).unwrap_or_default()
+    };
+    let (mut all_used, mut all_left) = (Vec::new(), Vec::new());
+    for (name, hard) in &spec.hard {
+        let used = used(name);
+        let left = hard.checked_sub(&used).filter(|left| !left.amount().is_negative()).unwrap_or_default();
+        all_used.push((name.clone(), used));
+        all_left.push((name.clone(), left));
+    }
+    json!({
+        "hard": show_amounts(spec.hard.clone()),
+        "used": show_amounts(all_used),
+        "available": show_amounts(all_left),
+    })
+}
+
+/// What the claims of each namespace have together; a namespace without claims is left out.
+fn by_namespace(lines: &[BalanceLine]) -> Value {
+    let mut namespaces: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for line in lines.iter().filter(|line| !line.bucket.is_empty() && !line.balance.used.is_zero()) {
+        let used = Quantity::new(line.balance.used, line.balance.format).to_string();
+        namespaces.entry(&line.bucket).or_default().insert(line.resource.to_string(), json!(used));
+    }
+    json!(namespaces)
+}
+
+fn claims(policy: &str, near: &dyn Near) -> Value {
+    let mut claims: BTreeMap<(String, String, SubjectId), Map<String, Value>> = BTreeMap::new();
+    for line in near.charged(policy, CLAIMS_SHOWN_MAX) {
+        let key = (line.namespace.to_string(), line.name.to_string(), line.uid);
+        let amounts = claims.entry(key).or_default();
+        if &*line.account != CLAIMS {
+            let amount = Quantity::new(line.amount, line.format).to_string();
+            amounts.insert(line.account.to_string(), json!(amount));
+        }
+    }
+    let mut namespaces: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for ((namespace, name, subject), amounts) in claims {
+        let entry = shown(uid(subject), &name, &namespace, amounts);
+        namespaces.entry(namespace).or_default().push(entry);
+    }
+    json!(namespaces)
+}
+
+/// Resources that claims wait for: what is left of them, and what is asked for.
+fn exhaustions(policy: &str, lines: &[BalanceLine], near: &dyn Near) -> Map<String, Value> {
+    let mut asked: BTreeMap<&str, (Amount, &BalanceLine)> = BTreeMap::new();
+    let waiting = near.waiting(policy, WAITING_ADDED_MAX);
+    for wait in waiting.iter().filter(|wait| &*wait.account != CLAIMS) {
+        let Some(line) = lines.iter().find(|line| line.bucket.is_empty() && line.resource == wait.account) else {
+            continue;
+        };
+        if wait.amount > left(line) {
+            let sum = &mut asked.entry(&line.resource).or_insert((Amount::ZERO, line)).0;
+            *sum = sum.checked_add(wait.amount).unwrap_or(*sum);
+        }
+    }
+    let show = |amount: Amount, line: &BalanceLine| Quantity::new(amount, line.balance.format).to_string();
+    let entries = asked.into_iter().map(|(name, (requesting, line))| {
+        let entry = json!({"available": show(left(line), line), "requesting": show(requesting, line)});
+        (name.to_string(), entry)
+    });
+    entries.collect()
+}
+
+fn left(line: &BalanceLine) -> Amount {
+    let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
+    limit.checked_sub(line.balance.used).unwrap_or(Amount::ZERO).max(Amount::ZERO)
+}

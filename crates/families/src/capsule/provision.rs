@@ -1,0 +1,66 @@
+//! The ResourceQuota that a pool puts into each of its namespaces: what the claims there have, and the defaults on top.
+
+use std::sync::Arc;
+
+use kinds::field_error::Path;
+use quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+use super::claim::{quota_name, wanted};
+use super::pool::{Amounts, read_amounts, show_amounts};
+use super::{GROUP, VERSION, at, items, text};
+
+/// Which pool a ResourceQuota belongs to.
+pub const POOL_LABEL: &str = "projectcapsule.dev/pool";
+const MANAGED_LABEL: &str = "projectcapsule.dev/managed-by";
+
+/// The namespaces that get one, as the pool's status lists them.
+pub fn namespaces(pool: &Value) -> Vec<String> {
+    items(pool, &["status", "namespaces"]).iter().filter_map(Value::as_str).map(str::to_string).collect()
+}
+
+/// The ResourceQuota for one namespace, without status.
+pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
+    let name = text(pool, &["metadata", "name"]);
+    let mut hard = amounts(at(pool, &["status", "namespaceUsage", namespace]));
+    for (resource, default) in amounts(at(pool, &["spec", "defaults"])) {
+        let sum = hard.get(&resource).map_or(Some(default.clone()), |claimed| claimed.checked_add(&default));
+        // Out of range only when both are near the largest quantity there is; the claims' part is what was granted.
+        if let Some(sum) = sum {
+            hard.insert(resource, sum);
+        }
+    }
+    let mut spec = Map::new();
+    spec.insert("hard".into(), show_amounts(hard));
+    for field in ["scopes", "scopeSelector"] {
+        if let Some(value) = at(pool, &["spec", "quota", field]) {
+            spec.insert(field.into(), value.clone());
+        }
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {
+            "name": quota_name(name),
+            "namespace": namespace,
+            "labels": {POOL_LABEL: name, MANAGED_LABEL: "controller"},
+            "ownerReferences": [{
+                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourcePool", "name": name,
+                "uid": pool["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": spec,
+    })
+}
+
+/// Whether the pool has every resource that a claim asks for, in whatever amount.
+pub fn has_what_is_claimed(pool: &Value, claim: &Value) -> bool {
+    let hard = amounts(at(pool, &["spec", "quota", "hard"]));
+    let wanted = wanted(claim);
+    !wanted.is_empty() && wanted.keys().all(|name| hard.contains_key(name))
+}
+
+fn amounts(list: Option<&Value>) -> Amounts {
+    let read = read_amounts(list, &Path::new("amounts"), &mut Vec::new());
+    read.into_iter().map(|(name, amount): (Arc<str>, Quantity)| (name, amount.canonical())).collect()
+}
