@@ -40,7 +40,7 @@ impl Spec {
         let list = items(quota, &["spec", "sources"]);
         let sources_path = path.child("sources");
         if list.len() > SOURCES_MAX {
-            return Err(vec![FieldError::too_many(&sources_path, list.len(), SOURCES_MAX)]);
+            return Err(vec![FieldError::too_many(sources_path, list.len(), SOURCES_MAX)]);
         }
         let sources = list.iter().enumerate();
         let sources = sources.filter_map(|(n, one)| Source::read(one, &sources_path.index(n), &mut errors));

@@ -64,11 +64,11 @@ impl Selector {
         let (fields, conditions) = (items(entry, &["fieldSelectors"]), items(entry, &["celExpressions"]));
         let (fields_path, conditions_path) = (path.child("fieldSelectors"), path.child("celExpressions"));
         if fields.len() > CONDITIONS_MAX {
-            errors.push(FieldError::too_many(&fields_path, fields.len(), CONDITIONS_MAX));
+            errors.push(FieldError::too_many(fields_path, fields.len(), CONDITIONS_MAX));
             return None;
         }
         if conditions.len() > CONDITIONS_MAX {
-            errors.push(FieldError::too_many(&conditions_path, conditions.len(), CONDITIONS_MAX));
+            errors.push(FieldError::too_many(conditions_path, conditions.len(), CONDITIONS_MAX));
             return None;
         }
         let fields = fields.iter().enumerate().filter_map(|(number, text)| {

@@ -63,7 +63,7 @@ impl Source {
         let list = items(source, &["selectors"]);
         let selectors_path = path.child("selectors");
         if list.len() > SELECTORS_MAX {
-            errors.push(FieldError::too_many(&selectors_path, list.len(), SELECTORS_MAX));
+            errors.push(FieldError::too_many(selectors_path, list.len(), SELECTORS_MAX));
             return None;
         }
         let selectors = list.iter().enumerate();
@@ -159,7 +159,7 @@ fn probe() -> Value {
     fn grow(levels: usize) -> Value {
         match levels {
             0 => Value::from("1"),
-            _ if levels % 2 == 0 => Value::Array((0..5).map(|_| grow(levels - 1)).collect()),
+            _ if levels.is_multiple_of(2) => Value::Array((0..5).map(|_| grow(levels - 1)).collect()),
             _ => Value::Object(["a", "b", "c", "d"].iter().map(|key| ((*key).into(), grow(levels - 1))).collect()),
         }
     }

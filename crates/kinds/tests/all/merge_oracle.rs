@@ -137,10 +137,13 @@ fn what_kubectl_sends_patches_as_in_kubernetes() {
     assert!(compared > 50, "{compared} compared");
 }
 
+/// Manager, force, and the configuration it applies.
+type Applied = (String, bool, Value);
+
 #[test]
 fn ownership_and_apply_end_as_in_kubernetes() {
     let mut random = Random(12);
-    let cases: Vec<(Case, Vec<(String, bool, Value)>)> = cases(6)
+    let cases: Vec<(Case, Vec<Applied>)> = cases(6)
         .into_iter()
         .map(|case| {
             let mut steps = Vec::new();
