@@ -1,11 +1,14 @@
 //! Benchmarks: one command each, `bursar bench NAME`, ending in plain lines `figure <name> <number>`.
 
+pub mod api;
 pub mod decision;
 pub mod engine;
 pub mod ledger;
+pub mod parts;
+pub mod probe;
 
 /// The benchmarks by name.
-pub const NAMES: &[&str] = &["ledger"];
+pub const NAMES: &[&str] = &["ledger", "serve", "quota"];
 
 /// Not a benchmark: what one of them runs under callgrind.
 const DECISION_WORK: &str = "decision-work";
@@ -14,6 +17,8 @@ const DECISION_WORK: &str = "decision-work";
 pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::Result<()> {
     match (name, arguments) {
         ("ledger", arguments) => ledger::run(arguments, this_command),
+        ("serve", arguments) => api::serve::run(arguments),
+        ("quota", arguments) => api::quota::run(arguments),
         (DECISION_WORK, [claims, accounts]) => {
             decision::work(decision::Size { claims: claims.parse()?, accounts: accounts.parse()? });
             Ok(())

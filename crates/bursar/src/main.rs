@@ -1,5 +1,6 @@
 //! `bursar`, the command line. Each subcommand is a file of its own; this one only chooses.
 
+mod bench;
 mod serve;
 mod tour;
 
@@ -19,6 +20,8 @@ struct Cli {
 enum Command {
     /// Run the control plane: a Kubernetes-compatible API server with everything inside.
     Serve(serve::Args),
+    /// Measure it, beside the systems it is compared with.
+    Bench(bench::Args),
     /// Play a quota system's example step by step, on a throw-away server.
     Tour(tour::Args),
 }
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     server::tls::install_provider();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
     };
     match outcome {

@@ -1,8 +1,6 @@
 //! etcd doing the same: read three accounts, then one transaction that writes them and the claim if none has moved; if one has,
 //! its answer carries the new values and the claim is tried again.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,8 +11,9 @@ use store::etcd::client::Client;
 use store::etcd::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, prefix_end};
 use tokio::runtime::Runtime;
 
-use super::probe::{Latencies, family_cpu};
 use super::{ACCOUNTS, Run, Shape, accounts_of, check_books};
+use crate::parts;
+use crate::probe::{Latencies, family_cpu};
 
 const START: Duration = Duration::from_secs(30);
 
@@ -35,11 +34,9 @@ pub struct Etcd {
 impl Etcd {
     pub fn start(runtime: &Runtime) -> anyhow::Result<Etcd> {
         let folder = tempfile::tempdir()?;
-        let free = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
-        let [address, peer] = [free[0].local_addr()?.to_string(), free[1].local_addr()?.to_string()];
-        drop(free);
+        let [address, peer] = parts::free_addresses()?;
         let (client_url, peer_url) = (format!("http://{address}"), format!("http://{peer}"));
-        let process = Command::new(binary()?)
+        let process = Command::new(parts::binary("etcd")?)
             .arg("--data-dir")
             .arg(folder.path().join("data"))
             .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
@@ -192,13 +189,4 @@ fn account_key(number: u32) -> Vec<u8> {
 
 fn number_in(account: &KeyValue) -> anyhow::Result<u64> {
     Ok(std::str::from_utf8(&account.value)?.parse()?)
-}
-
-/// etcd from `scripts/parts`, next to the sources this was built from.
-fn binary() -> anyhow::Result<PathBuf> {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/parts");
-    let output = Command::new(&script).arg("etcd").stderr(Stdio::inherit()).output();
-    let output = output.with_context(|| format!("etcd comes from {}, which cannot be run", script.display()))?;
-    ensure!(output.status.success(), "{} could not provide etcd", script.display());
-    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }

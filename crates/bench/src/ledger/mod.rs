@@ -7,7 +7,6 @@
 mod etcd;
 mod ours;
 mod postgres;
-mod probe;
 mod size;
 
 use std::time::Duration;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::decision;
-use probe::{Disk, median};
+use crate::probe::{Disk, median};
 
 /// Claims of one run: who competes for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

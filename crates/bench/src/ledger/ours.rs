@@ -10,9 +10,9 @@ use quantity::Amount;
 use sequencer::{Handle, Limits, start};
 use store::{Batch, EmbeddedStore, Store};
 
-use super::probe::{Latencies, own_cpu};
 use super::{ACCOUNTS, Run, Shape, accounts_of, check_books};
 use crate::engine::{Answer, Command, LedgerEngine, unit};
+use crate::probe::{Latencies, own_cpu};
 
 /// Far away: no claim is denied.
 const LIMIT: i64 = i64::MAX / 4;

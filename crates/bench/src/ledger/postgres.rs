@@ -10,8 +10,8 @@ use anyhow::{Context, bail, ensure};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
-use super::probe::{Latencies, family_cpu};
 use super::{ACCOUNTS, Run, Shape, accounts_of, check_books};
+use crate::probe::{Latencies, family_cpu};
 
 /// Where Debian puts the server's programs, one folder a version.
 const PROGRAMS: &str = "/usr/lib/postgresql";

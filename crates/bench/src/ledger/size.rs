@@ -7,9 +7,9 @@ use ledger::{AccountId, SubjectId, Terms};
 use quantity::Amount;
 use store::{Batch, EmbeddedStore, Store};
 
-use super::probe::{median, resident_bytes};
 use super::{ACCOUNTS, Shape, accounts_of};
 use crate::engine::{LedgerEngine, unit};
+use crate::probe::{median, resident_bytes};
 
 pub const CLAIMS: u32 = 1_000_000;
 

@@ -73,7 +73,12 @@ pub fn family_cpu(parent: u32) -> Duration {
 
 /// Memory of this process that is really there, in bytes.
 pub fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading our own memory needs Linux")?;
+    resident_bytes_of("self")
+}
+
+/// The same of another process.
+pub fn resident_bytes_of(process: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("reading memory needs Linux")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)

@@ -1,0 +1,62 @@
+//! What the API benchmarks can be told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+pub struct Options {
+    pub rounds: usize,
+    pub run: Duration,
+    pub peers: bool,
+    pub bursar: PathBuf,
+    pub objects: u64,
+    pub listed: u64,
+    pub watchers: usize,
+    pub namespaces: u64,
+}
+
+const USAGE: &str = "usage: bursar bench serve|quota [OPTIONS]
+  --rounds N         how often every system has its turn (3)
+  --millis N         how long one run takes (2000)
+  --without-peers    only ours: no kube-apiserver, no etcd
+  --bursar FILE      the program that is measured (this one)
+ serve:
+  --objects N        objects stored for the memory and the restart (100000)
+  --listed N         pods in the list (10000)
+  --watchers N       watchers of one namespace (1000)
+ quota:
+  --namespaces N     namespaces with a quota each (10000)";
+
+/// More would measure the ports and descriptors of the machine.
+const WATCHERS_MAX: u64 = 8_000;
+
+pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
+    let mut options = Options {
+        rounds: 3,
+        run: Duration::from_millis(2000),
+        peers: true,
+        bursar: std::env::current_exe()?,
+        objects: 100_000,
+        listed: 10_000,
+        watchers: 1_000,
+        namespaces: 10_000,
+    };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut word = || arguments.next().context(USAGE);
+        let number = |word: &String| word.parse::<u64>().with_context(|| format!("{word:?} is not a number\n{USAGE}"));
+        match argument.as_str() {
+            "--rounds" => options.rounds = usize::try_from(number(word()?)?)?.max(1),
+            "--millis" => options.run = Duration::from_millis(number(word()?)?.max(50)),
+            "--without-peers" => options.peers = false,
+            "--bursar" => options.bursar = PathBuf::from(word()?),
+            "--objects" => options.objects = number(word()?)?,
+            "--listed" => options.listed = number(word()?)?.max(1),
+            "--watchers" => options.watchers = usize::try_from(number(word()?)?.clamp(1, WATCHERS_MAX))?,
+            "--namespaces" => options.namespaces = number(word()?)?,
+            _ => anyhow::bail!(USAGE),
+        }
+    }
+    Ok(options)
+}

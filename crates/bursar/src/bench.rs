@@ -1,0 +1,14 @@
+//! `bursar bench`: benchmarks that run beside the systems they compare with, on this machine.
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which benchmark: ledger, serve or quota
+    name: String,
+    /// Its own options; an unknown one prints them all
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    options: Vec<String>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    ::bench::run(&args.name, &args.options, &["bench"])
+}
