@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{NamespaceResourceScope, Selector};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -140,6 +141,9 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
             gone_is_fine(api.delete(&pod.name_any(), &DeleteParams::background()).await)?;
         }
     }
+    if let Some(message) = &refusal {
+        report(&*set, &client, message).await;
+    }
     write_status(&*set, &client, &namespace, active.len(), &template, &active, refusal.as_deref()).await?;
     let more = active.len() < wanted && refusal.is_none();
     Ok(match (refusal, more) {
@@ -183,6 +187,33 @@ fn new_pod<K: Replicated>(set: &K, template: &PodTemplateSpec, uid: &str) -> Pod
     pod
 }
 
+/// A refusal without the name of the pod that was refused: `is forbidden: exceeded quota: …`.
+fn gist(message: &str) -> &str {
+    message.split_once("\" ").map_or(message, |(_, why)| why)
+}
+
+/// Tells whoever describes the set why it has too few pods: once, when the refusals begin.
+async fn report<K: Replicated>(set: &K, client: &Client, message: &str) {
+    let told = set.shown_status()["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|one| one["type"] == "ReplicaFailure" && one["status"] == "True"));
+    if told {
+        return;
+    }
+    let reporter = Reporter { controller: format!("{}-controller", K::KIND.to_lowercase()), instance: None };
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "FailedCreate".into(),
+        note: Some(format!("Error creating: {message}")),
+        action: "Create".into(),
+        secondary: None,
+    };
+    // An event that is lost is no reason to stop.
+    if let Err(error) = Recorder::new(client.clone(), reporter).publish(&event, &set.object_ref(&())).await {
+        tracing::debug!(%error, "an event was not recorded");
+    }
+}
+
 async fn write_status<K: Replicated>(
     set: &K,
     client: &Client,
@@ -207,9 +238,9 @@ async fn write_status<K: Replicated>(
     });
     let known = shown["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "ReplicaFailure"));
     let conditions = match (refusal, known) {
-        // Every refused pod has another generated name in its message: a condition that followed the message would be
+        // Every refused pod has another generated name in its message: a condition that followed the name would be
         // written again and again, and each write would wake this controller for the next.
-        (Some(_), Some(known)) if known["status"] == "True" && known["reason"] == "FailedCreate" => json!([known]),
+        (Some(message), Some(known)) if known["message"].as_str().map(gist) == Some(gist(message)) => json!([known]),
         (Some(message), _) => json!([{
             "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
             "lastTransitionTime": jiff::Timestamp::now(),

@@ -46,6 +46,9 @@ fn a_day_with_kubectl() {
             out.contains("exceeded quota")
         });
     assert!(failure.contains("exceeded quota: compute, requested: pods=1, used: pods=3, limited: pods=3"), "{failure}");
+    let events = server.until("-n team-a get events", |out| out.contains("FailedCreate"));
+    assert!(events.contains("replicaset/web-") && events.contains("exceeded quota: compute"), "{events}");
+    kubectl("-n team-a wait deployment/web --for=jsonpath={.status.replicas}=3 --timeout=30s");
     kubectl("-n team-a scale deployment web --replicas=1");
     server.until("-n team-a get quota compute -o jsonpath={.status.used.pods}", |out| out == "1");
 
