@@ -1,6 +1,7 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod capsule;
 mod compare;
 mod failover;
 mod harness;
