@@ -8,6 +8,8 @@ use quantity::{Amount, Format};
 use rules::{Compiled, GroupResource};
 use serde_json::Value;
 
+use crate::metrics::{Metric, Samples, Survey};
+
 /// A stored object that is a policy of some family.
 pub struct PolicyObject<'a> {
     pub resource: &'a GroupResource,
@@ -244,6 +246,14 @@ pub trait Family: Send + Sync {
         Vec::new()
     }
 
+    /// What the family tells whoever monitors it.
+    fn metrics(&self) -> &'static [&'static Metric] {
+        &[]
+    }
+
+    /// The values of [`Family::metrics`] at this moment.
+    fn sample(&self, _survey: &dyn Survey, _out: &mut Samples) {}
+
     /// The resources that are answered without being stored.
     fn virtual_resources(&self) -> Vec<VirtualResource> {
         Vec::new()
@@ -292,11 +302,16 @@ impl Families {
         self.list.iter().find(|family| family.policies().contains(resource))
     }
 
+    /// The place, in the order of the list, of the family whose policy this resource is.
+    pub fn place(&self, resource: &GroupResource) -> Option<usize> {
+        self.list.iter().position(|family| family.policies().contains(resource))
+    }
+
     /// Puts the refusals of several policies in the order in which they are told: families as listed, within a
     /// family by rank, then by name.
     pub fn arrange(&self, denials: &mut [Denial]) {
         denials.sort_by_cached_key(|denial| {
-            let place = self.list.iter().position(|family| family.policies().contains(&denial.resource));
+            let place = self.place(&denial.resource);
             let rank = place.map_or(Amount::ZERO, |place| self.list[place].rank(denial));
             (place, rank, denial.policy.clone())
         });

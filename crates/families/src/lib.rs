@@ -6,6 +6,7 @@
 pub mod capsule;
 pub mod family;
 pub mod kubernetes;
+pub mod metrics;
 
 pub use family::{
     Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Near, Operation,

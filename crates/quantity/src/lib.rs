@@ -14,10 +14,12 @@
 //! not return; docs/quantities.md lists those places.
 
 mod amount;
+mod decimal;
 mod parse;
 mod print;
 mod quantity;
 
 pub use amount::Amount;
+pub use decimal::{Decimal, Percent};
 pub use parse::{EXPONENT_MAX, ParseError, TEXT_BYTES_MAX};
 pub use quantity::{Format, Quantity};

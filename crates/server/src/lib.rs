@@ -15,6 +15,7 @@ pub mod front;
 pub mod identity;
 pub mod inflight;
 pub mod listen;
+pub mod metrics;
 pub mod registry;
 pub mod request;
 pub mod serve;

@@ -3,7 +3,8 @@
 //!
 //! Start reading at [`quota`]: a spec becomes one limited account and one rule for each kind its sources name.
 //! [`source`] says how much an object takes, [`selection`] which objects are meant, [`targets`] which resource an
-//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses. For pools start at [`pool`]: a pool
+//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses, [`metrics`]
+//! what monitoring sees. For pools start at [`pool`]: a pool
 //! is a policy, a claim a subject that waits in line; [`claim`] says whether a claim is in use, [`provision`] what
 //! ResourceQuota a pool's namespaces get.
 //!
@@ -23,6 +24,7 @@
 
 mod claim;
 mod definitions;
+mod metrics;
 mod pool;
 mod pool_definitions;
 mod pool_status;
@@ -47,6 +49,7 @@ use crate::family::{
     Admission, Balances, Change, Denial, Dependent, Family, Near, Operation, PolicyObject, Projected, VirtualResource,
     World,
 };
+use crate::metrics::{Metric, Samples, Survey};
 
 pub const GROUP: &str = "capsule.clastix.io";
 pub const VERSION: &str = "v1beta2";
@@ -224,6 +227,14 @@ impl Family for Capsule {
 
     fn rank(&self, denial: &Denial) -> Amount {
         words::rank(denial, self.settings.reading)
+    }
+
+    fn metrics(&self) -> &'static [&'static Metric] {
+        metrics::ALL
+    }
+
+    fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
+        metrics::sample(&self.custom_quotas, survey, out);
     }
 
     fn virtual_resources(&self) -> Vec<VirtualResource> {

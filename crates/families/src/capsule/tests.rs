@@ -2,5 +2,6 @@
 
 mod custom_quotas;
 mod desk;
+mod metrics;
 mod pools;
 mod validation;

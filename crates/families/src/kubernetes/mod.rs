@@ -11,6 +11,7 @@ pub mod hierarchy;
 mod limit_range;
 pub mod limited;
 mod measures;
+mod metrics;
 pub mod names;
 pub mod resources;
 mod scopes;
@@ -32,6 +33,7 @@ use serde_json::Value;
 use crate::family::{
     Admission, Balances, Denial, Family, Operation, PolicyObject, Projected, VirtualResource, VirtualWrite, World,
 };
+use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
 use limited::LimitedResource;
 use resources::{at, quantity_of, text};
@@ -238,6 +240,14 @@ impl Family for Kubernetes {
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
         vec![Box::pin(tree::run(client))]
+    }
+
+    fn metrics(&self) -> &'static [&'static Metric] {
+        metrics::ALL
+    }
+
+    fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
+        metrics::sample(&self.quotas, survey, out);
     }
 
     fn virtual_resources(&self) -> Vec<VirtualResource> {

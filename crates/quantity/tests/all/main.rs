@@ -1,5 +1,6 @@
 //! Every test of the crate in one binary: linking is what costs.
 
+mod decimals;
 mod harness;
 mod model;
 mod peer;

@@ -18,6 +18,7 @@ pub use addresses::{AddressError, Addresses, Reservation};
 pub use webhooks::{Operation, Refusal, Request, Webhooks};
 
 use crate::core::Cache;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 
 /// The parts of admission that remember something between requests.
@@ -29,7 +30,7 @@ pub struct Admitter {
 impl Admitter {
     /// Takes up what is stored, then every change before the write that makes it is answered. Call it before the first
     /// write can come in.
-    pub fn follow(cache: &Arc<Cache>, registry: &Arc<Registry>) -> Admitter {
-        Admitter { webhooks: Webhooks::follow(cache, registry), addresses: Addresses::follow(cache) }
+    pub fn follow(cache: &Arc<Cache>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) -> Admitter {
+        Admitter { webhooks: Webhooks::follow(cache, registry, metrics), addresses: Addresses::follow(cache) }
     }
 }

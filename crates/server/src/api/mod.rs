@@ -16,6 +16,7 @@ mod get;
 mod list;
 mod managed;
 mod meta;
+mod metrics;
 mod negotiate;
 mod nonresource;
 mod openapi;
@@ -54,6 +55,7 @@ use crate::authz::Rbac;
 use crate::body::{self, BODY_BYTES_MAX, BodyError};
 use crate::core::{Answer, Cache, Command, ObjectKey};
 use crate::identity::Identity;
+use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
 use options::Query;
@@ -69,6 +71,7 @@ pub struct Parts {
     pub rbac: Arc<Rbac>,
     /// For service account tokens and token reviews; without one both are refused.
     pub authenticator: Option<Arc<Authenticator>>,
+    pub metrics: Arc<Metrics>,
     /// Milliseconds since 1970.
     pub clock: fn() -> i64,
     /// Cancelled when the server is to stop: watches end.
@@ -160,7 +163,7 @@ impl Api {
             }
         }
         let openapi = openapi::CustomDocuments::default();
-        let admission = Admitter::follow(&parts.cache, &parts.registry);
+        let admission = Admitter::follow(&parts.cache, &parts.registry, &parts.metrics);
         Api { inner: Arc::new(Inner { parts, projected, virtuals, openapi, admission }) }
     }
 

@@ -1,4 +1,4 @@
-//! Paths that name no resource: health, version, discovery, and the audit of the ledger.
+//! Paths that name no resource: health, version, discovery, metrics, and the audit of the ledger.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -44,6 +44,7 @@ impl Api {
                 found(headers, discovery().resources.get(&((*group).into(), (*version).into())))
             }
             ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
+            ["metrics"] => self.metrics().await,
             ["debug", "audit"] => self.audit(identity).await,
             _ => Err(ApiError::no_such_path()),
         }
@@ -85,8 +86,18 @@ impl Api {
     }
 }
 
-const PATHS: &[&str] =
-    &["/api", "/api/v1", "/apis", "/debug/audit", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"];
+const PATHS: &[&str] = &[
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/debug/audit",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+];
 
 fn version() -> serde_json::Value {
     let own = env!("CARGO_PKG_VERSION");

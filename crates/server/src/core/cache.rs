@@ -143,6 +143,16 @@ impl Cache {
         }
     }
 
+    /// How many objects of each resource there are, by name.
+    pub fn counts(&self) -> Vec<(GroupResource, usize)> {
+        let shelves = self.shelves.read();
+        let mut counts: Vec<_> =
+            shelves.iter().map(|(resource, shelf)| (resource.clone(), shelf.state.read().objects.len())).collect();
+        drop(shelves);
+        counts.sort();
+        counts
+    }
+
     /// Keeps a listing so that its next pages show the same state.
     pub fn keep_paged(&self, resource: &GroupResource, listing: &Listing) {
         let mut paged = self.paged.lock();

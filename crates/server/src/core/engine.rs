@@ -10,10 +10,11 @@ use families::{Change, Denial, DenialLine, Families, Operation};
 use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
+use smallvec::SmallVec;
 use store::{Batch, Space, Table};
 
 use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
-use super::event::{Event, EventKind, Publication};
+use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::object::{Draft, Object, ObjectKey};
 use super::policies::Policies;
 
@@ -44,6 +45,8 @@ pub struct Engine {
     pub(super) subjects: HashMap<SubjectId, ObjectKey>,
     /// Whether the store has room for more.
     pub(super) space: Space,
+    /// What was decided in this group.
+    pub(super) decided: Decided,
 }
 
 pub(super) struct NamespaceState {
@@ -58,7 +61,16 @@ impl sequencer::Engine for Engine {
 
     fn step(&mut self, command: Command, batch: &mut Batch, publication: &mut Publication) -> Answer {
         match command {
-            Command::Write(write) => Answer::Written(self.write(*write, batch, publication)),
+            Command::Write(write) => {
+                let counts = !write.dry_run;
+                let written = self.write(*write, batch, publication);
+                if let Err(Refused::Denied(denials)) = &written
+                    && counts
+                {
+                    self.note_denied(denials);
+                }
+                Answer::Written(written)
+            }
             Command::PublishStatus { now_ms } => self.publish_status(now_ms, batch, publication),
             Command::Audit => Answer::Audited(self.audit()),
         }
@@ -173,18 +185,53 @@ impl Engine {
         let (charges, unopened) = self.policies.charges(&verdict);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
+        // A write that reports what happened is nobody's decision.
+        let counts = !dry_run && !matches!(terms, Some(Terms::Adopt));
         // What waits in line is not served because its status was written.
         let terms = verdict.terms.clone().or(terms).unwrap_or(Terms::Charge);
         let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
         let plan =
             self.ledger.decide(draft.uid, &charges, &terms).map_err(|refused| denied(self, refused, &charges))?;
         if unopened.is_empty() || dry_run {
+            if counts {
+                self.note_decided(&verdict, &plan);
+            }
             return Ok(Some(plan));
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
         self.policies.open_buckets(&mut self.ledger, unopened);
         let (charges, _) = self.policies.charges(&verdict);
-        self.ledger.decide(draft.uid, &charges, &terms).map(Some).map_err(|refused| denied(self, refused, &charges))
+        let plan =
+            self.ledger.decide(draft.uid, &charges, &terms).map_err(|refused| denied(self, refused, &charges))?;
+        if counts {
+            self.note_decided(&verdict, &plan);
+        }
+        Ok(Some(plan))
+    }
+
+    /// Counts a decision for each family it was asked of. Where nothing changes, nothing was decided.
+    fn note_decided(&mut self, verdict: &Verdict, plan: &ledger::Plan) {
+        if plan.is_unchanged() {
+            return;
+        }
+        let decision = if plan.queues() { Decision::Queued } else { Decision::Granted };
+        let mut noted: SmallVec<[usize; 4]> = SmallVec::new();
+        for family in verdict.lines.iter().filter_map(|line| self.policies.family(line.policy)) {
+            if !noted.contains(&family) {
+                noted.push(family);
+                self.decided.note(family, decision);
+            }
+        }
+    }
+
+    fn note_denied(&mut self, denials: &[Denial]) {
+        let mut noted: SmallVec<[usize; 4]> = SmallVec::new();
+        for family in denials.iter().filter_map(|denial| self.families.place(&denial.resource)) {
+            if !noted.contains(&family) {
+                noted.push(family);
+                self.decided.note(family, Decision::Denied);
+            }
+        }
     }
 
     /// A rule's own refusals. On an update they count only where the object's charge on that policy grows, as with

@@ -72,6 +72,36 @@ pub struct Publication {
     pub status_written: Vec<(ObjectKey, bool)>,
     /// The last revision of the group; 0 when it wrote nothing.
     pub revision: u64,
+    /// What was decided.
+    pub decided: Decided,
     /// Some policy's status no longer shows what the ledger knows.
     pub stale_status: bool,
+}
+
+/// How many writes the accounts of each family granted, denied or put in line.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    families: Vec<[u64; 3]>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    Granted,
+    Denied,
+    Queued,
+}
+
+impl Decided {
+    pub fn note(&mut self, family: usize, decision: Decision) {
+        if self.families.len() <= family {
+            self.families.resize(family + 1, [0; 3]);
+        }
+        self.families[family][decision as usize] += 1;
+    }
+
+    /// Granted, denied and queued for each family, in the order of the families; those after the last with any are left
+    /// out.
+    pub fn by_family(&self) -> &[[u64; 3]] {
+        &self.families
+    }
 }

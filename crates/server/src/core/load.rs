@@ -12,7 +12,7 @@ use store::{Space, Store, StoreError, Table};
 use super::cache::Cache;
 use super::command::AuditReport;
 use super::engine::Engine;
-use super::event::Publication;
+use super::event::{Decided, Publication};
 use super::object::{Object, ObjectKey};
 use super::policies::{Parts, Policies};
 use super::status::REVISION_ROW;
@@ -97,6 +97,7 @@ impl Engine {
             touched: Vec::new(),
             subjects: HashMap::new(),
             space: Space::default(),
+            decided: Decided::default(),
         }
     }
 

@@ -23,6 +23,6 @@ mod tests;
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
 pub use command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
 pub use engine::Engine;
-pub use event::{Event, EventKind, Publication};
+pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;
 pub use object::{Draft, Object, ObjectKey};

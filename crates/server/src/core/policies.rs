@@ -23,6 +23,8 @@ pub(super) struct Policies {
 
 struct Installed {
     key: ObjectKey,
+    /// The place of its family among the families.
+    family: usize,
     name: Arc<str>,
     accounts: Vec<AccountId>,
     resources: Vec<Arc<str>>,
@@ -66,6 +68,11 @@ impl Policies {
                 self.owners.insert(id, policy);
             }
         }
+    }
+
+    /// The place of a policy's family among the families.
+    pub fn family(&self, policy: PolicyId) -> Option<usize> {
+        self.installed.get(&policy).map(|installed| installed.family)
     }
 
     pub fn owns(&self, policy: PolicyId, account: AccountId) -> bool {
@@ -150,7 +157,9 @@ impl Engine {
         }
         let buckets = self.policies.installed.remove(&id).filter(|_| same_rules).map(|old| old.buckets);
         self.policies.by_name.insert(name.clone(), id);
-        let installed = Installed { key: key.clone(), name, accounts, resources, buckets: buckets.unwrap_or_default() };
+        let family = self.families.place(&key.resource).unwrap_or_default();
+        let buckets = buckets.unwrap_or_default();
+        let installed = Installed { key: key.clone(), family, name, accounts, resources, buckets };
         self.policies.installed.insert(id, installed);
         if !same_rules {
             places.extend(self.rulebook.places(id));
@@ -184,7 +193,9 @@ impl Engine {
         // Readers are told of parts too, not only of the accounts that were opened above.
         self.touched.extend(buckets.values().copied());
         self.policies.by_name.insert(name.clone(), id);
-        self.policies.installed.insert(id, Installed { key: key.clone(), name, accounts, resources, buckets });
+        let family = self.families.place(&key.resource).unwrap_or_default();
+        let installed = Installed { key: key.clone(), family, name, accounts, resources, buckets };
+        self.policies.installed.insert(id, installed);
         if unknown {
             let places = self.rulebook.places(id);
             self.recount(&places, out);

@@ -81,6 +81,7 @@ impl Engine {
         if out.revision > 0 {
             batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
         }
+        out.decided = std::mem::take(&mut self.decided);
         self.publish_balances(out);
     }
 

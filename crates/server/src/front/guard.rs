@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use futures::FutureExt;
@@ -19,6 +19,7 @@ use crate::authn::{Authenticator, impersonate};
 use crate::authz::{Decision, Rbac, is_health};
 use crate::identity::Identity;
 use crate::inflight::{InFlight, Work};
+use crate::metrics::{Asked, Metrics};
 use crate::request::RequestInfo;
 use crate::tls::Peer;
 
@@ -30,6 +31,7 @@ pub struct Gate {
     pub authenticator: Arc<Authenticator>,
     pub rbac: Arc<Rbac>,
     pub in_flight: InFlight,
+    pub metrics: Arc<Metrics>,
     /// Seconds since 1970; a function, so that tests can tell the time.
     pub clock: fn() -> u64,
     /// Cancelled when the server is to stop: watches end.
@@ -37,15 +39,14 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Everything that needs no waiting: what is asked, by whom, acting as whom, and whether they may.
-    pub fn admit(&self, request: &Request<Body>) -> Result<(Arc<Identity>, RequestInfo), Refusal> {
-        let info = RequestInfo::parse(request.method(), request.uri())?;
+    /// Everything that needs no waiting: by whom it is asked, acting as whom, and whether they may.
+    pub fn admit(&self, request: &Request<Body>, info: &RequestInfo) -> Result<Arc<Identity>, Refusal> {
         let peer = request.extensions().get::<Peer>();
         let caller = self.authenticator.authenticate(peer, request.headers(), (self.clock)())?;
         let identity = impersonate(request.headers(), &self.rbac, caller)?;
         let asked = info.attributes();
         match self.rbac.authorize(&identity, &asked) {
-            Decision::Allowed(_) => Ok((identity, info)),
+            Decision::Allowed(_) => Ok(identity),
             Decision::Denied { reason } => Err(Refusal::forbidden(&identity, &asked, &reason)),
         }
     }
@@ -82,35 +83,60 @@ where
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         let gate = Arc::clone(&self.gate);
-        async move { Ok(pass(&gate, inner, request).await.unwrap_or_else(Refusal::into_response)) }.boxed()
+        async move {
+            let begun = Instant::now();
+            let (asked, answer) = pass(&gate, inner, request).await;
+            let response = answer.unwrap_or_else(Refusal::into_response);
+            asked.answered(response.status(), begun.elapsed());
+            Ok(response)
+        }
+        .boxed()
     }
 }
 
-async fn pass<S>(gate: &Gate, mut inner: S, mut request: Request<Body>) -> Result<Response<Body>, Refusal>
+/// Reads what is asked, and lets it through; also says where it is to be counted.
+async fn pass<S>(gate: &Gate, inner: S, request: Request<Body>) -> (Asked, Result<Response<Body>, Refusal>)
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
-    let (identity, info) = gate.admit(&request)?;
+    match RequestInfo::parse(request.method(), request.uri()) {
+        Err(bad) => (gate.metrics.unreadable(), Err(bad.into())),
+        Ok(info) => (gate.metrics.asked(&info), let_through(gate, inner, request, info).await),
+    }
+}
+
+async fn let_through<S>(
+    gate: &Gate,
+    mut inner: S,
+    mut request: Request<Body>,
+    info: RequestInfo,
+) -> Result<Response<Body>, Refusal>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    let identity = gate.admit(&request, &info)?;
     // Nothing behind the guard needs a credential, and what is not there cannot be logged.
     request.headers_mut().remove(AUTHORIZATION);
     let watch_seat = if info.is_watch() { Some(gate.in_flight.watch(&identity)?) } else { None };
     // Probes are answered however busy the server is: being busy is not being dead.
     let exempt = watch_seat.is_some() || (!info.is_resource && is_health(&info.path));
-    let seat = match (exempt, work(request.method())) {
-        (true, _) => None,
-        (false, work) => gate.in_flight.seat(&identity, work).await?,
-    };
+    let work = work(request.method());
+    let seat = if exempt { None } else { gate.in_flight.seat(&identity, work).await? };
+    let counted = if exempt { None } else { Some(gate.metrics.in_flight(work == Work::Write)) };
     request.extensions_mut().insert(identity);
     request.extensions_mut().insert(info);
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
-    drop(seat);
+    drop((seat, counted));
     let response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
         Err(_) => return Err(Refusal::Timeout),
     };
     Ok(match watch_seat {
-        Some(seat) => response.map(|events| Body::new(WatchBody::new(events, seat, gate.closing.clone()))),
+        Some(seat) => response.map(|events| {
+            let open = (seat, gate.metrics.watch());
+            Body::new(WatchBody::new(events, open, gate.closing.clone()))
+        }),
         None => response,
     })
 }

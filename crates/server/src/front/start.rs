@@ -21,6 +21,7 @@ use crate::certs::{self, CertError, Pki};
 use crate::config::Config;
 use crate::inflight::InFlight;
 use crate::listen;
+use crate::metrics::Metrics;
 use crate::tls::{self, ServingCert, TlsError};
 
 /// How often the age of the certificates is looked at. They are renewed weeks before they expire.
@@ -58,6 +59,7 @@ pub struct Built<S> {
     pub service: S,
     pub rbac: Arc<Rbac>,
     pub authenticator: Arc<Authenticator>,
+    pub metrics: Arc<Metrics>,
 }
 
 pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
@@ -135,6 +137,7 @@ impl Prepared {
             authenticator: built.authenticator,
             rbac: built.rbac,
             in_flight: InFlight::new(self.config.limits.in_flight()),
+            metrics: built.metrics,
             clock: now_seconds,
             closing: closing.clone(),
         });

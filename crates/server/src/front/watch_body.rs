@@ -1,4 +1,4 @@
-//! The body of a watch's answer: holds the watch's place in the count, and ends when the server closes, so that a
+//! The body of a watch's answer: holds the watch's places in the counts, and ends when the server closes, so that a
 //! shutdown never waits for clients that would watch forever.
 
 use std::pin::Pin;
@@ -10,16 +10,17 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::inflight::WatchSeat;
+use crate::metrics::Up;
 
 pub(super) struct WatchBody {
     /// None once closed; the events and the seat are let go together.
-    events: Option<(Body, WatchSeat)>,
+    events: Option<(Body, (WatchSeat, Up))>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl WatchBody {
-    pub fn new(events: Body, seat: WatchSeat, closing: CancellationToken) -> WatchBody {
-        WatchBody { events: Some((events, seat)), closing: Box::pin(closing.cancelled_owned()) }
+    pub fn new(events: Body, open: (WatchSeat, Up), closing: CancellationToken) -> WatchBody {
+        WatchBody { events: Some((events, open)), closing: Box::pin(closing.cancelled_owned()) }
     }
 }
 

@@ -21,9 +21,10 @@ use crate::authn::Authenticator;
 use crate::authz::{self, Rbac};
 use crate::certs;
 use crate::config::{Config, StoreChoice};
-use crate::core::{Answer, Cache, Command, Engine, EventKind, LoadError};
+use crate::core::{Answer, Cache, Command, Engine, EventKind, LoadError, Publication};
 use crate::front::{self, Built, Prepared, StartError};
 use crate::identity::Identity;
+use crate::metrics::{MeasuredStore, Metrics};
 use crate::registry::Registry;
 
 /// Under which name our state stands in etcd.
@@ -104,6 +105,7 @@ pub struct Server {
     pub api: Api,
     rbac: Arc<Rbac>,
     authenticator: Arc<Authenticator>,
+    metrics: Arc<Metrics>,
     sequencer: Running<Command, Answer>,
     /// Controllers and the small loops beside them; stopped before the sequencer, which they write to.
     loops: JoinSet<()>,
@@ -121,8 +123,13 @@ impl Server {
         let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
         follow_definitions(&registry, &cache);
         authz::follow(&rbac, &cache);
-        let published = Arc::clone(&cache);
-        let publish = move |publication| published.publish(publication);
+        let metrics = Arc::new(Metrics::new(Arc::clone(&registry), &families));
+        let store = Box::new(MeasuredStore::new(store, Arc::clone(&metrics)));
+        let (published, counted) = (Arc::clone(&cache), Arc::clone(&metrics));
+        let publish = move |publication: Publication| {
+            counted.decided(&publication.decided);
+            published.publish(publication);
+        };
         let (writes, sequencer) =
             sequencer::start(engine, store, publish, Limits::default()).map_err(ServeError::Thread)?;
         let authenticator = prepared.authenticator(Arc::new(CacheAccounts(Arc::clone(&cache))))?;
@@ -135,6 +142,7 @@ impl Server {
             families,
             rbac: Arc::clone(&rbac),
             authenticator: Some(Arc::clone(&authenticator)),
+            metrics: Arc::clone(&metrics),
             clock: system_clock,
             closing,
         });
@@ -148,15 +156,19 @@ impl Server {
             loops.spawn(controller);
         }
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
-        loops.spawn(audit::run(writes));
+        loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
-        Ok(Server { api, rbac, authenticator, sequencer, loops })
+        Ok(Server { api, rbac, authenticator, metrics, sequencer, loops })
     }
 
     /// Answers the network until `closing`, then stops everything, last of all the store.
     pub async fn serve(self, prepared: Prepared, closing: CancellationToken) -> Result<(), ServeError> {
-        let built =
-            Built { service: self.api.clone(), rbac: self.rbac.clone(), authenticator: self.authenticator.clone() };
+        let built = Built {
+            service: self.api.clone(),
+            rbac: self.rbac.clone(),
+            authenticator: self.authenticator.clone(),
+            metrics: self.metrics.clone(),
+        };
         let served = {
             let serving = prepared.serve(built, closing.clone());
             tokio::pin!(serving);

@@ -18,8 +18,9 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use server::api::{Api, InProcess, Parts, system_clock};
 use server::authz::Rbac;
-use server::core::{Answer, Cache, Command, Engine};
+use server::core::{Answer, Cache, Command, Engine, Publication};
 use server::identity::Identity;
+use server::metrics::{MeasuredStore, Metrics};
 use server::registry::Registry;
 use store::SharedMemory;
 use tokio_util::sync::CancellationToken;
@@ -53,11 +54,16 @@ impl Server {
         follow_definitions(&cache, &registry);
         let rbac = Arc::new(Rbac::new());
         server::authz::follow(&rbac, &cache);
-        let published = cache.clone();
+        let metrics = Arc::new(Metrics::new(registry.clone(), &families));
+        let store = MeasuredStore::new(Box::new(store), metrics.clone());
+        let (published, counted) = (cache.clone(), metrics.clone());
         let (writes, running) = sequencer::start(
             engine,
             Box::new(store),
-            move |publication| published.publish(publication),
+            move |publication: Publication| {
+                counted.decided(&publication.decided);
+                published.publish(publication);
+            },
             sequencer::Limits::default(),
         )
         .expect("the sequencer starts");
@@ -69,6 +75,7 @@ impl Server {
             families,
             rbac,
             authenticator: None,
+            metrics,
             clock: system_clock,
             closing: closing.clone(),
         });

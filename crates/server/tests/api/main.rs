@@ -6,6 +6,7 @@ mod clients;
 mod custom;
 mod forms;
 mod harness;
+mod metrics;
 mod quotas;
 mod rights;
 mod verbs;

@@ -17,6 +17,8 @@ use server::certs::Pair;
 use server::config::Config;
 use server::front::{self, Built, Prepared};
 use server::identity::Identity;
+use server::metrics::Metrics;
+use server::registry::Registry;
 use server::request::RequestInfo;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -129,7 +131,10 @@ impl Running {
 
 fn build(prepared: &Prepared, rbac: Arc<Rbac>, slow: Arc<Slow>) -> Built<impl EchoService> {
     let authenticator = prepared.authenticator(Arc::new(Known("sa team-a/ci u-1"))).expect("an authenticator");
-    Built { service: tower::service_fn(move |request| echo(request, Arc::clone(&slow))), rbac, authenticator }
+    let families = families::Families::new(Vec::new());
+    let metrics = Arc::new(Metrics::new(Arc::new(Registry::new()), &families));
+    let service = tower::service_fn(move |request| echo(request, Arc::clone(&slow)));
+    Built { service, rbac, authenticator, metrics }
 }
 
 pub trait EchoService:

@@ -12,6 +12,7 @@ use crate::family::{
     Admission, BalanceLine, Balances, Change, Denial, DenialLine, Families, Family, Near, Operation, PolicyObject,
     SubjectLine, World,
 };
+use crate::metrics::Survey;
 
 pub struct Desk {
     families: Families,
@@ -286,6 +287,14 @@ impl Balances for Desk {
 
     fn near(&self) -> Option<&dyn Near> {
         Some(self)
+    }
+}
+
+impl Survey for Desk {
+    fn each(&self, resource: &GroupResource, look: &mut dyn FnMut(&Value)) {
+        for (of, namespace, name) in self.objects.keys().filter(|key| key.0 == *resource) {
+            look(&self.projected(of, namespace, name));
+        }
     }
 }
 

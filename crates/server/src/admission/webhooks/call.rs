@@ -1,6 +1,7 @@
 //! One question to one webhook: sent, timed, answered, and what a failure means.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -9,6 +10,7 @@ use super::hook::Hook;
 use super::matching::Shape;
 use super::review::{self, Answer};
 use super::{Refusal, Request};
+use crate::metrics::{Metrics, WebhookOutcome};
 
 /// Asks a webhook. None when it could not be asked and does not mind.
 pub(super) async fn ask(
@@ -17,11 +19,21 @@ pub(super) async fn ask(
     shape: &Shape,
     object: &Value,
     mutating: bool,
+    metrics: &Metrics,
 ) -> Result<Option<Answer>, Refusal> {
     if request.dry_run && !hook.dry_run {
         return Err(Refusal::BadRequest(format!("admission webhook {:?} does not support dry run", hook.name)));
     }
-    let answer = match exchange(hook, request, shape, object, mutating).await {
+    let begun = Instant::now();
+    let answer = exchange(hook, request, shape, object, mutating).await;
+    let outcome = match &answer {
+        Ok(answer) if answer.allowed => WebhookOutcome::Allowed,
+        Ok(_) => WebhookOutcome::Denied,
+        Err(_) if hook.fails_open => WebhookOutcome::Ignored,
+        Err(_) => WebhookOutcome::Failed,
+    };
+    metrics.webhook_called(mutating, outcome, begun.elapsed());
+    let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
             let message = format!("failed calling webhook {:?}: {why}", hook.name);

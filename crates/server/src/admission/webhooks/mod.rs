@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use crate::core::{Cache, Event, EventKind};
 use crate::identity::Identity;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 use hook::Hook;
 use matching::Shape;
@@ -108,6 +109,7 @@ pub struct Webhooks {
     index: Arc<ArcSwap<Index>>,
     cache: Arc<Cache>,
     registry: Arc<Registry>,
+    metrics: Arc<Metrics>,
 }
 
 /// The hooks of each stored configuration, in the order of their names.
@@ -118,7 +120,7 @@ struct Configurations {
 }
 
 impl Webhooks {
-    pub fn follow(cache: &Arc<Cache>, registry: &Arc<Registry>) -> Webhooks {
+    pub fn follow(cache: &Arc<Cache>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) -> Webhooks {
         let index = Arc::new(ArcSwap::from_pointee(Index::default()));
         let mut configurations = Configurations::default();
         // A hook looks up Services in the cache, and the cache holds the observer: a strong pointer would be a circle.
@@ -142,7 +144,7 @@ impl Webhooks {
             configurations.put(&key.resource.resource, &key.name, hooks);
             following.store(Arc::new(configurations.index()));
         });
-        Webhooks { index, cache: Arc::clone(cache), registry: Arc::clone(registry) }
+        Webhooks { index, cache: Arc::clone(cache), registry: Arc::clone(registry), metrics: Arc::clone(metrics) }
     }
 
     /// Whether there is no webhook at all, so that a request need not be described to any.
@@ -200,7 +202,9 @@ impl Webhooks {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Refusal> {
         let shown = shape.shown(object);
-        let Some(answer) = call::ask(hook, request, shape, &shown, true).await? else { return Ok(false) };
+        let Some(answer) = call::ask(hook, request, shape, &shown, true, &self.metrics).await? else {
+            return Ok(false);
+        };
         warnings.extend(answer.warnings);
         let Some(patch) = answer.patch else { return Ok(false) };
         if shown.is_null() {
@@ -236,7 +240,7 @@ impl Webhooks {
             if let Some(shape) = self.matches(hook, request, object)? {
                 calls.push(async move {
                     let shown = shape.shown(object);
-                    call::ask(hook, request, &shape, &shown, false).await
+                    call::ask(hook, request, &shape, &shown, false, &self.metrics).await
                 });
             }
         }

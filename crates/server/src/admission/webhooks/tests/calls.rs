@@ -210,11 +210,11 @@ async fn validating_webhooks_are_asked_at_once() {
     let index = bench.webhooks.index.load_full();
     let object = json!({});
     let calls = index.validating.iter().map(|hook| {
-        let (meeting, request, object) = (Arc::clone(&meeting), &request, &object);
+        let (meeting, request, object, metrics) = (Arc::clone(&meeting), &request, &object, &bench.webhooks.metrics);
         let shape = bench.webhooks.matches(hook, request, object).unwrap().unwrap();
         async move {
             meeting.wait().await;
-            call::ask(hook, request, &shape, object, false).await
+            call::ask(hook, request, &shape, object, false, metrics).await
         }
     });
     let answers: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE_MAX).collect().await;

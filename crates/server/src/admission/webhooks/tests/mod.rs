@@ -23,7 +23,8 @@ impl Bench {
     fn new() -> Bench {
         let cache = Arc::new(Cache::new(std::iter::empty(), &HashMap::new(), 1));
         let registry = Arc::new(Registry::new());
-        Bench { webhooks: Webhooks::follow(&cache, &registry), cache }
+        let metrics = Arc::new(Metrics::new(registry.clone(), &families::Families::new(Vec::new())));
+        Bench { webhooks: Webhooks::follow(&cache, &registry, &metrics), cache }
     }
 
     /// Stores an object, as the sequencer would.

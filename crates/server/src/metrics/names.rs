@@ -1,0 +1,77 @@
+//! Every metric of the server itself: name, labels, what it means. docs/metrics.md lists the same; a test compares.
+
+use families::metrics::Metric;
+
+const OF_REQUEST: &[&str] = &["group", "resource", "verb"];
+
+pub static BUILD_INFO: Metric = Metric::gauge("bursar_build_info", &["version"], "Always 1; the version is a label.");
+pub static REQUESTS: Metric = Metric::counter(
+    "bursar_requests_total",
+    &["code", "group", "resource", "verb"],
+    "Requests from the network that were answered, refused ones included.",
+);
+pub static REQUEST_DURATION: Metric = Metric::histogram(
+    "bursar_request_duration_seconds",
+    OF_REQUEST,
+    "Time from a request's headers to its answer's; watches are left out.",
+);
+pub static REQUESTS_IN_FLIGHT: Metric =
+    Metric::gauge("bursar_requests_in_flight", &["work"], "Requests being worked on, watches left out.");
+pub static WATCHES: Metric = Metric::gauge("bursar_watches", &[], "Open watches.");
+pub static COMMIT_DURATION: Metric = Metric::histogram(
+    "bursar_commit_duration_seconds",
+    &[],
+    "Time to make one group of writes durable; one sync each on the embedded store.",
+);
+pub static COMMIT_BYTES: Metric =
+    Metric::counter("bursar_commit_bytes_total", &[], "Bytes of the rows in committed groups.");
+pub static COMMIT_ROWS: Metric = Metric::counter("bursar_commit_rows_total", &[], "Rows in committed groups.");
+pub static COMMANDS_WAITING: Metric = Metric::gauge("bursar_commands_waiting", &[], "Writes that wait to be decided.");
+pub static DECISIONS: Metric = Metric::counter(
+    "bursar_decisions_total",
+    &["decision", "family"],
+    "Writes that accounts of a family granted, denied or put in line.",
+);
+pub static WEBHOOK_CALLS: Metric = Metric::counter(
+    "bursar_webhook_calls_total",
+    &["outcome", "type"],
+    "Calls of admission webhooks that users registered.",
+);
+pub static WEBHOOK_DURATION: Metric =
+    Metric::histogram("bursar_webhook_duration_seconds", &["type"], "Time that calls of admission webhooks took.");
+pub static AUDITS: Metric =
+    Metric::counter("bursar_audits_total", &[], "Recounts of the ledger from the stored objects.");
+pub static AUDIT_DIFFERENCES: Metric =
+    Metric::counter("bursar_audit_differences_total", &[], "Accounts that a recount found different: each is a bug.");
+pub static REVISION: Metric = Metric::counter("bursar_revision", &[], "The revision up to which writes are visible.");
+pub static OBJECTS: Metric = Metric::gauge("bursar_objects", &["group", "resource"], "Stored objects.");
+pub static PROCESS_START: Metric =
+    Metric::gauge("process_start_time_seconds", &[], "When the server started, in seconds since 1970.");
+pub static PROCESS_CPU: Metric =
+    Metric::counter("process_cpu_seconds_total", &[], "CPU time of the process, in seconds.");
+pub static PROCESS_MEMORY: Metric =
+    Metric::gauge("process_resident_memory_bytes", &[], "Memory of the process that is in RAM.");
+pub static PROCESS_FILES: Metric = Metric::gauge("process_open_fds", &[], "Open files and sockets.");
+
+pub static ALL: &[&Metric] = &[
+    &BUILD_INFO,
+    &REQUESTS,
+    &REQUEST_DURATION,
+    &REQUESTS_IN_FLIGHT,
+    &WATCHES,
+    &COMMIT_DURATION,
+    &COMMIT_BYTES,
+    &COMMIT_ROWS,
+    &COMMANDS_WAITING,
+    &DECISIONS,
+    &WEBHOOK_CALLS,
+    &WEBHOOK_DURATION,
+    &AUDITS,
+    &AUDIT_DIFFERENCES,
+    &REVISION,
+    &OBJECTS,
+    &PROCESS_START,
+    &PROCESS_CPU,
+    &PROCESS_MEMORY,
+    &PROCESS_FILES,
+];

@@ -1,0 +1,40 @@
+//! A store that counts what it is asked to make durable.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use store::{Batch, Space, Store, StoreError, Visit};
+
+use super::Metrics;
+
+pub struct MeasuredStore {
+    inner: Box<dyn Store>,
+    metrics: Arc<Metrics>,
+}
+
+impl MeasuredStore {
+    pub fn new(inner: Box<dyn Store>, metrics: Arc<Metrics>) -> MeasuredStore {
+        MeasuredStore { inner, metrics }
+    }
+}
+
+impl Store for MeasuredStore {
+    fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.inner.load(visit)
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        self.inner.commit(batch)?;
+        self.metrics.committed(batch.len(), batch.bytes(), begun.elapsed());
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), StoreError> {
+        self.inner.close()
+    }
+
+    fn space(&self) -> Space {
+        self.inner.space()
+    }
+}
