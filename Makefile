@@ -28,7 +28,7 @@ unit:
 
 # Small tools the tests call. Installed only where they are missing and we may.
 packages:
-	scripts/packages openssl:openssl
+	scripts/packages openssl:openssl prometheus:prometheus promtool:prometheus
 
 # The real programs that tests run against, built once from their Go modules.
 parts:

@@ -53,6 +53,11 @@ impl Server {
         self.child.wait().expect("the server ended")
     }
 
+    /// `HOST:PORT`.
+    pub fn address(&self) -> String {
+        self.listen.clone()
+    }
+
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }

@@ -9,6 +9,7 @@ mod informer;
 mod kubectl;
 mod leaks;
 mod process;
+mod prometheus;
 mod restart;
 mod tour;
 mod wide;
