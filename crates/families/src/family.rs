@@ -1,5 +1,6 @@
 //! The one interface between a quota system and whatever runs it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use kinds::field_error::FieldError;
@@ -39,11 +40,33 @@ pub struct Admission<'a> {
     pub old: Option<&'a Value>,
 }
 
+/// What a family made of a stored object, to be used again while the object stays as it is.
+pub type Made = Arc<dyn Any + Send + Sync>;
+
 /// What a family may look up while it admits, validates or projects: a consistent enough view of stored objects.
 pub trait World {
     /// Every object of a resource in a namespace ("" for cluster-scoped ones), by name.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+
+    /// What `make` makes of every object of a resource in a namespace, by name. A world that keeps objects remembers it
+    /// with them, so that a rule read on every create is compiled once: the next state of an object is another object.
+    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+        self.list(resource, namespace).iter().map(|object| make(object)).collect()
+    }
+}
+
+/// A world in which nothing is stored.
+pub struct Nothing;
+
+impl World for Nothing {
+    fn list(&self, _: &GroupResource, _: &str) -> Vec<Arc<Value>> {
+        Vec::new()
+    }
+
+    fn get(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+        None
+    }
 }
 
 /// Usage as the ledger has it.

@@ -9,7 +9,7 @@ pub mod kubernetes;
 pub mod metrics;
 
 pub use family::{
-    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Near, Operation,
+    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Made, Near, Operation,
     PolicyObject, Projected, SubjectLine, VirtualResource, VirtualWrite, World,
 };
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use families::{Admission, Operation, World};
+use families::{Admission, Made, Operation, World};
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
 use rules::GroupResource;
@@ -299,6 +299,11 @@ impl World for CacheWorld<'_> {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
         self.0.get(&key).map(|object| Arc::new(object.value()))
+    }
+
+    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+        let listing = self.0.list(resource);
+        listing.range(namespace, None).map(|object| object.made(make)).collect()
     }
 }
 

@@ -231,13 +231,7 @@ impl Watcher {
                 let previous = event.previous.as_ref()?;
                 let mut value = previous.value();
                 value["metadata"]["resourceVersion"] = event.revision().to_string().into();
-                let left = Object {
-                    key: previous.key.clone(),
-                    uid: previous.uid,
-                    revision: event.revision(),
-                    labels: previous.labels.clone(),
-                    json: value.to_string().into(),
-                };
+                let left = previous.said_again(event.revision(), value.to_string().into());
                 Some(self.line(EventKind::Deleted, &left))
             }
         }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use families::Made;
 use ledger::SubjectId;
 use rules::GroupResource;
 use serde_json::Value;
@@ -51,6 +52,8 @@ pub struct Object {
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The JSON that is served, resourceVersion included.
     pub json: Bytes,
+    /// What a family made of it. Boxed: a million objects have none.
+    made: OnceLock<Box<Made>>,
 }
 
 impl Object {
@@ -61,6 +64,17 @@ impl Object {
     /// The object as a tree. What was stored is always valid JSON; damage is the store's to find, by checksum.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+    }
+
+    /// The same object in other words, at another revision.
+    pub fn said_again(&self, revision: u64, json: Bytes) -> Object {
+        let (key, labels) = (self.key.clone(), self.labels.clone());
+        Object { key, uid: self.uid, revision, labels, json, made: OnceLock::new() }
+    }
+
+    /// What a family makes of it, made once. An object belongs to one family, which always makes the same.
+    pub fn made(&self, make: &dyn Fn(&Value) -> Made) -> Made {
+        Made::clone(self.made.get_or_init(|| Box::new(make(&self.value()))))
     }
 
     /// The row's value: facts first, so that a start does not have to parse a million objects.
@@ -92,7 +106,8 @@ impl Object {
             Some(std::str::from_utf8(take(&mut rest, length as usize)?).ok()?.into())
         };
         let labels = (0..count).map(|_| Some((text()?, text()?))).collect::<Option<Vec<_>>>()?;
-        Some(Self { key, uid, revision, labels: labels.into(), json: Bytes::copy_from_slice(rest) })
+        let json = Bytes::copy_from_slice(rest);
+        Some(Self { key, uid, revision, labels: labels.into(), json, made: OnceLock::new() })
     }
 }
 
@@ -138,7 +153,7 @@ impl Draft {
     /// The object at `revision`.
     pub fn finish(self, key: ObjectKey, revision: u64) -> (Object, Value) {
         let json = splice(&self.rendered, self.revision_at, revision);
-        (Object { key, uid: self.uid, revision, labels: self.labels, json }, self.value)
+        (Object { key, uid: self.uid, revision, labels: self.labels, json, made: OnceLock::new() }, self.value)
     }
 
     /// The object as a dry run shows it: as if it had been stored, at the revision it was based on.
@@ -147,7 +162,8 @@ impl Draft {
             Some(revision) => splice(&self.rendered, self.revision_at, revision),
             None => self.rendered.into(),
         };
-        Object { key, uid: self.uid, revision: revision.unwrap_or(0), labels: self.labels, json }
+        let revision = revision.unwrap_or(0);
+        Object { key, uid: self.uid, revision, labels: self.labels, json, made: OnceLock::new() }
     }
 }
 

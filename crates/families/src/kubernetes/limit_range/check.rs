@@ -3,57 +3,52 @@
 use quantity::{Amount, Quantity};
 use serde_json::{Map, Value};
 
-use super::super::resources::{Resources, UsageError, at, items, quantity_of, text};
+use super::super::resources::{Resources, UsageError, at, quantity_of};
 use super::super::usage::pod::{containers, pod_asks};
+use super::range::{Item, Range, Type};
 
-pub fn pod(range: &Value, pod: &Value) -> Result<Vec<String>, UsageError> {
+pub fn pod(range: &Range, pod: &Value) -> Result<Vec<String>, UsageError> {
     let mut wrong = Vec::new();
-    for item in items(range, &["spec", "limits"]) {
-        match text(item, &["type"]) {
-            "Container" => {
+    for item in &range.items {
+        match item.of {
+            Type::Container => {
                 for container in containers(pod) {
                     let list = |side| at(container, &["resources", side]).and_then(Value::as_object);
                     let stated = Stated { requests: List::Json(list("requests")), limits: List::Json(list("limits")) };
                     stated.against(item, "Container", &mut wrong)?;
                 }
             }
-            "Pod" => {
+            Type::Pod => {
                 let (requests, limits) = pod_asks(pod)?;
                 let stated = Stated { requests: List::Sum(&requests), limits: List::Sum(&limits) };
                 stated.against(item, "Pod", &mut wrong)?;
             }
-            _ => {}
+            Type::VolumeClaim => {}
         }
     }
     Ok(wrong)
 }
 
 /// Only what a claim requests is looked at.
-pub fn volume_claim(range: &Value, claim: &Value) -> Result<Vec<String>, UsageError> {
+pub fn volume_claim(range: &Range, claim: &Value) -> Result<Vec<String>, UsageError> {
     const TYPE: &str = "PersistentVolumeClaim";
     let mut wrong = Vec::new();
     let requests = at(claim, &["spec", "resources", "requests"]).and_then(Value::as_object);
     let stated = Stated { requests: List::Json(requests), limits: List::Json(None) };
-    for item in items(range, &["spec", "limits"]).iter().filter(|item| text(item, &["type"]) == TYPE) {
-        for (name, least) in bounds(item, "min")? {
-            wrong.extend(stated.below(name, &least, TYPE)?);
+    for item in range.items.iter().filter(|item| item.of == Type::VolumeClaim) {
+        for (name, least) in &item.min {
+            wrong.extend(stated.below(name, least, TYPE)?);
         }
-        for (name, most) in bounds(item, "max")? {
+        for (name, most) in &item.max {
             let opening = format!("maximum {name} usage per {TYPE} is {most}");
             match stated.requests.get(name)? {
                 None => wrong.push(format!("{opening}.  No request is specified")),
-                Some(request) if request > most => wrong.push(format!("{opening}, but request is {request}")),
+                Some(request) if request > *most => wrong.push(format!("{opening}, but request is {request}")),
                 Some(_) => {}
             }
         }
     }
     Ok(wrong)
-}
-
-/// The bounds of one field of a LimitRange's item, in the order of their names.
-fn bounds<'a>(item: &'a Value, field: &str) -> Result<Vec<(&'a str, Quantity)>, UsageError> {
-    let list = item.get(field).and_then(Value::as_object).into_iter().flatten();
-    list.map(|(name, value)| Ok((&**name, quantity_of(name, value)?))).collect()
 }
 
 /// Requests or limits of whatever is checked.
@@ -77,15 +72,15 @@ struct Stated<'a> {
 }
 
 impl Stated<'_> {
-    fn against(&self, item: &Value, kind: &str, wrong: &mut Vec<String>) -> Result<(), UsageError> {
-        for (name, least) in bounds(item, "min")? {
-            wrong.extend(self.below(name, &least, kind)?);
+    fn against(&self, item: &Item, kind: &str, wrong: &mut Vec<String>) -> Result<(), UsageError> {
+        for (name, least) in &item.min {
+            wrong.extend(self.below(name, least, kind)?);
         }
-        for (name, most) in bounds(item, "max")? {
-            wrong.extend(self.above(name, &most, kind)?);
+        for (name, most) in &item.max {
+            wrong.extend(self.above(name, most, kind)?);
         }
-        for (name, ratio) in bounds(item, "maxLimitRequestRatio")? {
-            wrong.extend(self.apart(name, &ratio, kind)?);
+        for (name, ratio) in &item.ratio {
+            wrong.extend(self.apart(name, ratio, kind)?);
         }
         Ok(())
     }

@@ -4,14 +4,18 @@
 //! [`admit`] fills in and refuses; [`defaults`] completes a LimitRange that is being written; [`validate`] checks it.
 
 pub(super) mod check;
+mod range;
 mod validate;
 
+use std::sync::Arc;
+
+use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
-use super::resources::{at, items, text};
-use crate::family::{Admission, Operation, World};
-use rules::GroupResource;
+use super::resources::{UsageError, at, text};
+use crate::family::{Admission, Made, Operation, World};
 
+pub use range::Range;
 pub use validate::validate;
 
 /// Says which requests and limits were filled in.
@@ -23,11 +27,14 @@ pub fn admit(request: &mut Admission<'_>, limit_ranges: &GroupResource, world: &
     if request.old.is_some_and(|old| at(old, &["metadata", "deletionTimestamp"]).is_some()) {
         return Ok(());
     }
-    let ranges = world.list(limit_ranges, request.namespace);
+    let ranges = world.made(limit_ranges, request.namespace, &|range| -> Made { Arc::new(Range::read(range)) });
+    let ranges = ranges.iter().filter_map(|made| made.downcast_ref::<Result<Range, UsageError>>());
+    let ranges: Vec<&Range> =
+        ranges.map(Result::as_ref).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     if what == What::NewPod {
         ranges.iter().for_each(|range| fill_in(request.object, range));
     }
-    for range in &ranges {
+    for range in ranges {
         let wrong = match what {
             What::NewPod | What::ResizedPod => check::pod(range, request.object),
             What::VolumeClaim => check::volume_claim(range, request.object),
@@ -74,16 +81,8 @@ fn aggregate(mut complaints: Vec<String>) -> String {
 }
 
 /// Gives every container the defaults it does not state, and says so in an annotation.
-pub(super) fn fill_in(pod: &mut Value, range: &Value) {
-    let mut requests = Map::new();
-    let mut limits = Map::new();
-    for item in items(range, &["spec", "limits"]).iter().filter(|item| text(item, &["type"]) == "Container") {
-        for (field, defaults) in [("defaultRequest", &mut requests), ("default", &mut limits)] {
-            for (name, value) in item.get(field).and_then(Value::as_object).into_iter().flatten() {
-                defaults.insert(name.clone(), value.clone());
-            }
-        }
-    }
+pub(super) fn fill_in(pod: &mut Value, range: &Range) {
+    let Range { requests, limits, .. } = range;
     if requests.is_empty() && limits.is_empty() {
         return;
     }
@@ -92,7 +91,7 @@ pub(super) fn fill_in(pod: &mut Value, range: &Value) {
         let containers = pod.get_mut("spec").and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             let name = text(container, &["name"]).to_string();
-            for (field, word, defaults) in [("requests", "request", &requests), ("limits", "limit", &limits)] {
+            for (field, word, defaults) in [("requests", "request", requests), ("limits", "limit", limits)] {
                 let set = complete(container, field, defaults);
                 if !set.is_empty() {
                     done.push(format!("{} {word} for {kind} {name}", set.join(", ")));

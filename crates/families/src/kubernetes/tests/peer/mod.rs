@@ -161,6 +161,7 @@ fn kubernetes_ranges_limit_the_same() {
             wrong += 1;
             continue;
         }
+        let range = limit_range::Range::read(&range).unwrap();
         let mut object = theirs["before"].clone();
         let mut complaints = if question["resource"] == "pods" {
             limit_range::fill_in(&mut object, &range);
