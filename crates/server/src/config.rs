@@ -50,6 +50,8 @@ pub struct Config {
     pub store: StoreChoice,
     /// Admission steps left out, by name.
     pub disable_admission: Vec<String>,
+    /// An AdmissionConfiguration as kube-apiserver takes it, for `limitedResources` of ResourceQuota.
+    pub admission_configuration: Option<PathBuf>,
     /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
     pub log: String,
     pub limits: Limits,
@@ -80,6 +82,7 @@ impl Default for Config {
             token_issuer: DEFAULT_ISSUER.into(),
             store: StoreChoice::Embedded,
             disable_admission: Vec::new(),
+            admission_configuration: None,
             log: "info".into(),
             limits: Limits::default(),
         }
@@ -122,12 +125,7 @@ impl Limits {
 
 impl Config {
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let failed = |source| ConfigError::Read { path: path.into(), source };
-        if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-            return Err(failed(std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        Config::parse(&text).map_err(|why| ConfigError::Parse { path: path.into(), why })
+        Config::parse(&read_file(path)?).map_err(|why| ConfigError::Parse { path: path.into(), why })
     }
 
     /// An empty file is the default configuration.
@@ -150,6 +148,15 @@ impl Config {
     pub fn pki_folder(&self) -> PathBuf {
         self.pki.clone().unwrap_or_else(|| self.data.join("pki"))
     }
+}
+
+/// A file that somebody wrote for us, of a bounded size.
+pub fn read_file(path: &Path) -> Result<String, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.into(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(failed(std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))));
+    }
+    std::fs::read_to_string(path).map_err(failed)
 }
 
 /// `$XDG_DATA_HOME/bursar`, else `~/.local/share/bursar`, else a folder right here.
@@ -228,6 +235,7 @@ mod tests {
             kubeconfig: Some("/var/lib/bursar/admin.kubeconfig".into()),
             pki: Some("/var/lib/bursar/pki".into()),
             token_file: Some("/etc/bursar/tokens.csv".into()),
+            admission_configuration: Some("/etc/bursar/admission.yaml".into()),
             ..Config::default()
         };
         assert_eq!(shown, expected);
@@ -242,6 +250,7 @@ mod tests {
             "tokenIssuer",
             "store",
             "disableAdmission",
+            "admissionConfiguration",
             "log",
             "limits",
             "connections",

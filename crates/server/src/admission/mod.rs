@@ -9,6 +9,7 @@
 //! sequencer: whatever a webhook adds is charged.
 
 pub mod addresses;
+pub mod file;
 pub mod steps;
 pub mod webhooks;
 

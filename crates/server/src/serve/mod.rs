@@ -16,11 +16,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission;
 use crate::api::{Api, CacheAccounts, Parts, system_clock};
 use crate::authn::Authenticator;
 use crate::authz::{self, Rbac};
 use crate::certs;
-use crate::config::{Config, StoreChoice};
+use crate::config::{Config, ConfigError, StoreChoice};
 use crate::core::{Answer, Cache, Command, Engine, EventKind, LoadError, Publication};
 use crate::front::{self, Built, Prepared, StartError};
 use crate::identity::Identity;
@@ -32,6 +33,8 @@ const ETCD_CLUSTER: &str = "default";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -92,12 +95,15 @@ fn open_blocking(choice: StoreChoice, folder: &Path) -> Result<Box<dyn Store>, S
 }
 
 /// What the configuration says about the families.
-fn settings(config: &Config) -> families::Settings {
+fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
     let mut settings = families::Settings::default();
     settings.kubernetes.observe_only = off("ResourceQuota");
     settings.kubernetes.ignore_limit_ranges = off("LimitRanger");
-    settings
+    if let Some(file) = &config.admission_configuration {
+        settings.kubernetes.limited = admission::file::limited_resources(file)?;
+    }
+    Ok(settings)
 }
 
 /// Everything behind the front, running.
@@ -117,7 +123,7 @@ impl Server {
         prepared: &Prepared,
         closing: CancellationToken,
     ) -> Result<Server, ServeError> {
-        let families = families::all(&settings(&prepared.config));
+        let families = families::all(&settings(&prepared.config)?);
         let (engine, cache) = Engine::load(store.as_mut(), families.clone())?;
         let cache = Arc::new(cache);
         let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
