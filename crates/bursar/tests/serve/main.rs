@@ -10,6 +10,7 @@ mod kubectl;
 mod leaks;
 mod process;
 mod prometheus;
+mod quotas;
 mod restart;
 mod tour;
 mod wide;

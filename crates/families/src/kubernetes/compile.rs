@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ledger::Limit;
 use rules::{Account, Compiled, GroupResource, Measure, Reach, Rule};
 
+use super::device_classes::Classes;
 use super::measures::{DeviceRule, ObjectRule, PodRule, Quota, ServiceRule, VolumeRule, asked_by};
 use super::names::{Counted, DevicePart, PodPart, ServicePart, VolumePart, counted_from};
 use super::spec::QuotaSpec;
@@ -16,6 +17,8 @@ pub struct Frame {
     pub name: Arc<str>,
     pub reach: Reach,
     pub fingerprint: Vec<u8>,
+    /// Device classes behind names of extended resources.
+    pub classes: Classes,
     pub by_namespace: bool,
     pub observe_only: bool,
 }
@@ -37,7 +40,9 @@ pub fn compile(spec: &QuotaSpec, frame: Frame) -> Compiled {
     let mut parts = Parts::default();
     let mut asks = Vec::new();
     for (name, hard) in &spec.hard {
-        let counted = counted_from(name);
+        let mut counted = counted_from(name);
+        let classes = frame.classes.behind(name).filter(|_| !counted.is_empty());
+        counted.extend(classes.map(|classes| Counted::Device(DevicePart::ExtendedClasses(classes.into()))));
         if counted.is_empty() {
             continue;
         }

@@ -180,16 +180,23 @@ impl Measure for DeviceRule {
         let claim = subject.object;
         let mut lines = Vec::with_capacity(self.parts.len());
         for (part, account) in &self.parts {
-            let of_class = |class: &str| {
-                let resource = || self.quota.names[*account].to_string();
-                let too_large = || self.quota.failed(UsageError::TooLarge { resource: resource() });
-                device::devices(claim, class).ok_or_else(too_large)
-            };
+            let resource = || self.quota.names[*account].to_string();
+            let too_large = || self.quota.failed(UsageError::TooLarge { resource: resource() });
+            let of_class = |class: &str| device::devices(claim, class).ok_or_else(too_large);
             let used = match part {
                 DevicePart::Object => Some(Measured::ONE),
                 DevicePart::Class(class) => Some(of_class(class)?),
-                DevicePart::ImplicitClass(_) if device::is_charged_to_pod(claim) => None,
+                DevicePart::ImplicitClass(_) | DevicePart::ExtendedClasses(_) if device::is_charged_to_pod(claim) => {
+                    None
+                }
                 DevicePart::ImplicitClass(class) => Some(of_class(class)?),
+                DevicePart::ExtendedClasses(classes) => {
+                    let mut sum = Measured::ZERO;
+                    for class in classes {
+                        sum = sum.checked_add(of_class(class)?).ok_or_else(too_large)?;
+                    }
+                    Some(sum)
+                }
             };
             lines.push((*account, used));
         }

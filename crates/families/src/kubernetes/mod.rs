@@ -7,6 +7,7 @@
 mod cluster_quota;
 mod compile;
 mod definitions;
+mod device_classes;
 pub mod hierarchy;
 mod limit_range;
 pub mod limited;
@@ -31,10 +32,12 @@ use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Denial, Family, Operation, PolicyObject, Projected, VirtualResource, VirtualWrite, World,
+    Admission, Balances, Denial, Family, Nothing, Operation, PolicyObject, Projected, VirtualResource, VirtualWrite,
+    World,
 };
 use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
+use device_classes::Classes;
 use limited::LimitedResource;
 use resources::{at, quantity_of, text};
 use spec::QuotaSpec;
@@ -153,7 +156,15 @@ impl Family for Kubernetes {
         vec![self.quotas.clone(), self.cluster_quotas.clone(), self.hierarchical_quotas.clone()]
     }
 
+    fn depends_on(&self) -> Vec<GroupResource> {
+        vec![device_classes::resource()]
+    }
+
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+        self.compile_among(policy, &Nothing)
+    }
+
+    fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
         let nothing = Value::Null;
         let written = at(policy.object, kind.spec()).unwrap_or(&nothing);
@@ -170,11 +181,14 @@ impl Family for Kubernetes {
         if let Some(selector) = at(policy.object, &["spec", "selector"]) {
             fingerprint.extend_from_slice(selector.to_string().as_bytes());
         }
+        let classes = Classes::of(&spec, world);
+        classes.write(&mut fingerprint);
         let frame = Frame {
             policy: policy_name(policy.resource, policy.namespace, policy.name),
             name: policy.name.into(),
             reach,
             fingerprint,
+            classes,
             by_namespace: kind == Kind::ClusterQuota,
             observe_only: self.settings.observe_only,
         };
@@ -227,7 +241,10 @@ impl Family for Kubernetes {
         let hard = at(object, kind.spec()).and_then(|spec| spec.get("hard"));
         let status = match kind {
             Kind::Quota => status::quota_status(hard, &lines, ""),
-            Kind::ClusterQuota => status::cluster_status(hard, &lines),
+            Kind::ClusterQuota => {
+                let selected = balances.near().map(|near| near.namespaces(&policy));
+                status::cluster_status(hard, &lines, selected.unwrap_or_else(|| status::listed(object)))
+            }
             Kind::HierarchicalQuota => status::hierarchical_status(hard, &lines),
             Kind::LimitRange | Kind::HierarchyConfiguration => return Projected::Unchanged,
         };

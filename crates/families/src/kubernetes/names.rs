@@ -69,6 +69,8 @@ pub enum DevicePart {
     Class(Box<str>),
     /// The same devices, under the name by which pods ask for them.
     ImplicitClass(Box<str>),
+    /// The devices of all classes that go by the name of one extended resource.
+    ExtendedClasses(Box<[Box<str>]>),
 }
 
 /// What a name is counted from; nothing when no evaluator knows the name.

@@ -1,11 +1,12 @@
 //! What a quota shows of the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::resources::quantity_of;
+use super::resources::{items, quantity_of, text};
 use crate::family::{BalanceLine, Projected};
 
 /// `{hard, used}`: the limits as they are written, and what is used of each that can be counted.
@@ -30,16 +31,13 @@ fn used(line: &BalanceLine) -> String {
     Quantity::new(line.balance.used, line.balance.format).to_string()
 }
 
-/// Total usage, and usage by namespace. A namespace that uses nothing is left out: it may be gone.
-pub fn cluster_status(hard: Option<&Value>, lines: &[BalanceLine]) -> Map<String, Value> {
-    let mut namespaces: BTreeMap<&str, bool> = BTreeMap::new();
-    for line in lines.iter().filter(|line| !line.bucket.is_empty()) {
-        *namespaces.entry(&line.bucket).or_default() |= !line.balance.used.is_zero();
-    }
+/// Total usage, and usage by namespace: every selected namespace, used or not.
+pub fn cluster_status(hard: Option<&Value>, lines: &[BalanceLine], selected: Vec<Arc<str>>) -> Map<String, Value> {
+    let using = lines.iter().filter(|line| !line.bucket.is_empty() && !line.balance.used.is_zero());
+    let namespaces: BTreeSet<Arc<str>> = using.map(|line| line.bucket.clone()).chain(selected).collect();
     let namespaces: Vec<Value> = namespaces
-        .into_iter()
-        .filter(|(_, uses)| *uses)
-        .map(|(namespace, _)| {
+        .iter()
+        .map(|namespace| {
             // A part is opened when it is first charged; until then it has used nothing.
             let mut status = quota_status(hard, lines, namespace);
             let zero = used_of(&quota_status(hard, lines, ""), |_| json!("0"));
@@ -53,6 +51,12 @@ pub fn cluster_status(hard: Option<&Value>, lines: &[BalanceLine]) -> Map<String
     status.insert("total".into(), Value::Object(quota_status(hard, lines, "")));
     status.insert("namespaces".into(), if namespaces.is_empty() { Value::Null } else { Value::Array(namespaces) });
     status
+}
+
+/// The namespaces that a cluster quota's status has listed so far: which ones are selected is known only where the rules
+/// are, and readers show what was last published.
+pub fn listed(quota: &Value) -> Vec<Arc<str>> {
+    items(quota, &["status", "namespaces"]).iter().map(|one| text(one, &["namespace"]).into()).collect()
 }
 
 fn used_of(status: &Map<String, Value>, value: impl Fn(&Value) -> Value) -> Map<String, Value> {

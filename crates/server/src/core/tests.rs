@@ -13,6 +13,7 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod names;
 mod quota;
 
 struct Caps;
