@@ -43,6 +43,7 @@ impl Api {
             ["apis", group, version] => {
                 found(headers, discovery().resources.get(&((*group).into(), (*version).into())))
             }
+            ["openapi", "v2"] => Ok(super::openapi::version_two(headers, KUBERNETES_MINOR)),
             ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
             ["metrics"] => self.metrics().await,
             ["debug", "audit"] => self.audit(identity).await,
@@ -94,6 +95,7 @@ const PATHS: &[&str] = &[
     "/healthz",
     "/livez",
     "/metrics",
+    "/openapi/v2",
     "/openapi/v3",
     "/readyz",
     "/version",

@@ -1,15 +1,18 @@
 //! `/openapi/v3`: an index and one document a group-version. kubectl reads them for `explain`, `apply` and `edit`.
+//!
+//! `/openapi/v2` is answered with a valid document that defines nothing. kubectl asks for it before it sends a `List`, and
+//! takes a kind without a definition for one that the server checks itself, which is so; a 404 would stop it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, header};
 use kinds::openapi::{CustomResource, Document, custom, documents, index};
 use parking_lot::Mutex;
 use rules::GroupResource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::nonresource::document;
 use super::{Api, ApiError, ApiResult};
@@ -73,6 +76,29 @@ impl Api {
         let found = all.find(|document| document.path == path).ok_or_else(ApiError::no_such_path)?;
         Ok(answer(headers, Bytes::copy_from_slice(&found.body), Some(&found.hash)))
     }
+}
+
+/// Clients of the second version read it in protobuf, and name it so.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The document of OpenAPI version 2, in the form that was asked for.
+pub(super) fn version_two(headers: &HeaderMap, minor: &str) -> Response<Body> {
+    const TITLE: &str = "Kubernetes";
+    let version = format!("v1.{minor}.0");
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepts.into_iter().any(|accept| accept.contains("proto-openapi")) {
+        // Document {swagger = 1, info = 2 {title = 1, version = 2}}; every text is far shorter than 128 bytes.
+        let field = |number: u8, bytes: &[u8]| {
+            let length = u8::try_from(bytes.len()).unwrap_or_default();
+            [&[number << 3 | 2, length], bytes].concat()
+        };
+        let info = [field(1, TITLE.as_bytes()), field(2, version.as_bytes())].concat();
+        let body = [field(1, b"2.0"), field(2, &info)].concat();
+        return document(headers, &registry::Document::of_bytes(body.into()), PROTOBUF);
+    }
+    let info = json!({"title": TITLE, "version": version});
+    let body = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
+    document(headers, &registry::Document::of_bytes(body.to_string().into()), "application/json")
 }
 
 fn answer(headers: &HeaderMap, body: Bytes, hash: Option<&str>) -> Response<Body> {
