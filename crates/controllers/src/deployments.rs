@@ -15,6 +15,7 @@ use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::events::Events;
 use crate::run::{Failed, drive, exists_is_fine, gone_is_fine};
 
 const HASH_LABEL: &str = "pod-template-hash";
@@ -36,6 +37,7 @@ async fn reconcile(deployment: Arc<Deployment>, client: Arc<Client>) -> Result<A
         return Ok(Action::await_change());
     }
     let wanted_template = &spec.template;
+    let events = Events::new(&client, "deployment-controller");
     let sets = Api::<ReplicaSet>::namespaced((*client).clone(), &namespace);
     let mut owned: Vec<ReplicaSet> = sets
         .list(&ListParams::default())
@@ -53,18 +55,26 @@ async fn reconcile(deployment: Arc<Deployment>, client: Arc<Client>) -> Result<A
         Some(at) => {
             let set = owned.remove(at);
             let number = if revision(&set) < newest { newest + 1 } else { revision(&set) };
-            resize(&sets, &set, replicas, Some(number)).await?;
+            if resize(&sets, &set, replicas, Some(number)).await? {
+                scaled(&events, &deployment, &set.name_any(), size(&set), replicas).await;
+            }
             Some(set)
         }
         None if paused => None,
         None => {
             let made = new_set(&deployment, wanted_template, replicas, newest + 1);
-            exists_is_fine(sets.create(&PostParams::default(), &made).await)?
+            let made = exists_is_fine(sets.create(&PostParams::default(), &made).await)?;
+            if let Some(made) = made.as_ref().filter(|_| replicas > 0) {
+                scaled(&events, &deployment, &made.name_any(), 0, replicas).await;
+            }
+            made
         }
     };
     if !paused {
         for old in &owned {
-            resize(&sets, old, 0, None).await?;
+            if resize(&sets, old, 0, None).await? {
+                scaled(&events, &deployment, &old.name_any(), size(old), 0).await;
+            }
         }
         let keep = usize::try_from(spec.revision_history_limit.unwrap_or(HISTORY_DEFAULT)).unwrap_or(0);
         for old in owned.iter().take(owned.len().saturating_sub(keep)) {
@@ -140,17 +150,25 @@ fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String 
     text
 }
 
-async fn resize(sets: &Api<ReplicaSet>, set: &ReplicaSet, replicas: i32, number: Option<i64>) -> Result<(), Failed> {
+/// Tells of a ReplicaSet that was made larger or smaller.
+async fn scaled(events: &Events<'_>, deployment: &Deployment, set: &str, from: i32, to: i32) {
+    let direction = if to > from { "up" } else { "down" };
+    let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
+    events.normal(deployment, "ScalingReplicaSet", &message).await;
+}
+
+/// Brings a set to a size and a number. Whether its size changed.
+async fn resize(sets: &Api<ReplicaSet>, set: &ReplicaSet, replicas: i32, number: Option<i64>) -> Result<bool, Failed> {
     let renumber = number.filter(|number| *number != revision(set));
     if size(set) == replicas && renumber.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     let mut patch = json!({"spec": {"replicas": replicas}});
     if let Some(number) = renumber {
         patch["metadata"] = json!({"annotations": {REVISION: number.to_string()}});
     }
-    gone_is_fine(sets.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await)?;
-    Ok(())
+    let patched = gone_is_fine(sets.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await)?;
+    Ok(patched.is_some() && size(set) != replicas)
 }
 
 async fn write_status(
@@ -202,16 +220,18 @@ async fn write_status(
         let shown = shown.get(field).unwrap_or(&Value::Null);
         shown == value || (shown.is_null() && *value == json!(0))
     });
-    let api = Api::<Deployment>::namespaced(client.clone(), namespace);
-    if !same {
-        let patch = Patch::Merge(json!({"status": status}));
-        gone_is_fine(api.patch_status(&deployment.name_any(), &PatchParams::default(), &patch).await)?;
-    }
     let number = current.map_or(newest, revision).to_string();
-    if current.is_some() && deployment.annotations().get(REVISION) != Some(&number) {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {REVISION: number}}}));
-        gone_is_fine(api.patch(&deployment.name_any(), &PatchParams::default(), &patch).await)?;
+    let renumbered = current.is_some() && deployment.annotations().get(REVISION) != Some(&number);
+    if same && !renumbered {
+        return Ok(());
     }
+    // The number goes with the status: an annotation written by itself would count as a new generation.
+    let mut patch = json!({"status": status});
+    if renumbered {
+        patch["metadata"] = json!({"annotations": {REVISION: number}});
+    }
+    let api = Api::<Deployment>::namespaced(client.clone(), namespace);
+    gone_is_fine(api.patch_status(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await)?;
     Ok(())
 }
 

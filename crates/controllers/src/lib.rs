@@ -4,6 +4,8 @@
 
 mod custom_resources;
 mod deployments;
+mod event_expiry;
+mod events;
 mod garbage;
 mod namespaces;
 mod pods;
@@ -24,6 +26,8 @@ pub use run::Failed;
 pub struct Settings {
     /// The certificate authority that every namespace is told of, in PEM.
     pub root_ca_pem: String,
+    /// How long an event is kept after it was last told.
+    pub event_ttl: std::time::Duration,
 }
 
 /// Starts every controller. They run until the set is dropped or shut down; each restarts its watches by itself.
@@ -31,6 +35,7 @@ pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
     let mut set = JoinSet::new();
     let pods = pods::Pods::start(&client, &mut set);
     set.spawn(namespaces::run(client.clone()));
+    set.spawn(event_expiry::run(client.clone(), settings.event_ttl));
     set.spawn(service_accounts::run(client.clone(), settings));
     set.spawn(garbage::run(client.clone()));
     set.spawn(volumes::claims(client.clone(), pods.clone()));

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{NamespaceResourceScope, Selector};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -18,11 +17,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::events::Events;
 use crate::pods::{Pods, is_active};
 use crate::run::{Failed, drive, gone_is_fine};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
 const BURST_MAX: usize = 500;
+/// Events told of one look at a set. Kubernetes combines what is alike after as many; more would bury the rest.
+const EVENTS_MAX: usize = 10;
 /// How soon a set is looked at again whose pods were refused.
 const REFUSED_RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -39,6 +41,8 @@ trait Replicated:
 {
     const API_VERSION: &'static str;
     const KIND: &'static str;
+    /// The name under which its controller reports.
+    const CONTROLLER: &'static str;
     fn replicas(&self) -> i32;
     fn template(&self) -> Option<PodTemplateSpec>;
     fn selector(&self) -> Option<LabelSelector>;
@@ -48,6 +52,7 @@ trait Replicated:
 impl Replicated for ReplicaSet {
     const API_VERSION: &'static str = "apps/v1";
     const KIND: &'static str = "ReplicaSet";
+    const CONTROLLER: &'static str = "replicaset-controller";
 
     fn replicas(&self) -> i32 {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
@@ -69,6 +74,7 @@ impl Replicated for ReplicaSet {
 impl Replicated for ReplicationController {
     const API_VERSION: &'static str = "v1";
     const KIND: &'static str = "ReplicationController";
+    const CONTROLLER: &'static str = "replication-controller";
 
     fn replicas(&self) -> i32 {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
@@ -123,10 +129,18 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
     let mut active: Vec<Pod> = listed.items.into_iter().filter(|pod| owned_by(pod, &uid) && is_active(pod)).collect();
     let wanted = usize::try_from(set.replicas()).unwrap_or(0);
     let mut refusal = None;
+    let events = Events::new(&client, K::CONTROLLER);
+    let mut told = 0;
     if active.len() < wanted {
         for _ in active.len()..wanted.min(active.len() + BURST_MAX) {
             match api.create(&PostParams::default(), &new_pod(&*set, &template, &uid)).await {
-                Ok(pod) => active.push(pod),
+                Ok(pod) => {
+                    if told < EVENTS_MAX {
+                        events.normal(&*set, "SuccessfulCreate", &format!("Created pod: {}", pod.name_any())).await;
+                    }
+                    told += 1;
+                    active.push(pod);
+                }
                 Err(kube::Error::Api(status)) => {
                     refusal = Some(status.message.clone());
                     break;
@@ -139,10 +153,14 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
         active.sort_by_key(|pod| std::cmp::Reverse((pod.creation_timestamp(), pod.name_any())));
         for pod in active.split_off_surplus(wanted).into_iter().take(BURST_MAX) {
             gone_is_fine(api.delete(&pod.name_any(), &DeleteParams::background()).await)?;
+            if told < EVENTS_MAX {
+                events.normal(&*set, "SuccessfulDelete", &format!("Deleted pod: {}", pod.name_any())).await;
+            }
+            told += 1;
         }
     }
     if let Some(message) = &refusal {
-        report(&*set, &client, message).await;
+        report(&*set, &events, message).await;
     }
     write_status(&*set, &client, &namespace, active.len(), &template, &active, refusal.as_deref()).await?;
     let more = active.len() < wanted && refusal.is_none();
@@ -193,24 +211,12 @@ fn gist(message: &str) -> &str {
 }
 
 /// Tells whoever describes the set why it has too few pods: once, when the refusals begin.
-async fn report<K: Replicated>(set: &K, client: &Client, message: &str) {
+async fn report<K: Replicated>(set: &K, events: &Events<'_>, message: &str) {
     let told = set.shown_status()["conditions"]
         .as_array()
         .is_some_and(|all| all.iter().any(|one| one["type"] == "ReplicaFailure" && one["status"] == "True"));
-    if told {
-        return;
-    }
-    let reporter = Reporter { controller: format!("{}-controller", K::KIND.to_lowercase()), instance: None };
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "FailedCreate".into(),
-        note: Some(format!("Error creating: {message}")),
-        action: "Create".into(),
-        secondary: None,
-    };
-    // An event that is lost is no reason to stop.
-    if let Err(error) = Recorder::new(client.clone(), reporter).publish(&event, &set.object_ref(&())).await {
-        tracing::debug!(%error, "an event was not recorded");
+    if !told {
+        events.warning(set, "FailedCreate", &format!("Error creating: {message}")).await;
     }
 }
 

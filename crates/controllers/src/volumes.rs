@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::events::Events;
 use crate::pods::Pods;
 use crate::run::{Failed, drive, gone_is_fine};
 
@@ -107,7 +109,7 @@ async fn bind(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), Fail
             fitting.into_iter().next()
         }
     };
-    let Some(volume) = volume else { return Ok(()) };
+    let Some(volume) = volume else { return unbound(claim, client).await };
     let namespace = claim.namespace().unwrap_or_default();
     let reference = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": claim.name_any(), "namespace": namespace, "uid": uid,
@@ -135,6 +137,43 @@ async fn bind(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), Fail
         "currentVolumeAttributesClassName": volume_spec.volume_attributes_class_name,
     }});
     gone_is_fine(claims.patch_status(&claim.name_any(), &params, &Patch::Merge(status)).await)?;
+    Ok(())
+}
+
+/// Tells why a claim waits.
+async fn unbound(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), Failed> {
+    let Some(spec) = claim.spec.as_ref().filter(|spec| spec.volume_name.as_deref().unwrap_or_default().is_empty())
+    else {
+        return Ok(());
+    };
+    let events = Events::new(client, "persistentvolume-controller");
+    let class = match spec.storage_class_name.as_deref().unwrap_or_default() {
+        "" => {
+            let why = "no persistent volumes available for this claim and no storage class is set";
+            events.normal(claim, "FailedBinding", why).await;
+            return Ok(());
+        }
+        class => class,
+    };
+    match Api::<StorageClass>::all(client.clone()).get_opt(class).await? {
+        None => {
+            let why = format!("storageclass.storage.k8s.io {class:?} not found");
+            events.warning(claim, "ProvisioningFailed", &why).await;
+        }
+        Some(class) if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") => {
+            let why = "waiting for first consumer to be created before binding";
+            events.normal(claim, "WaitForFirstConsumer", why).await;
+        }
+        Some(class) => {
+            let why = format!(
+                "Waiting for a volume to be created either by the external provisioner '{}' or manually by the system \
+                 administrator. If volume creation is delayed, please verify that the provisioner is running and \
+                 correctly registered.",
+                class.provisioner
+            );
+            events.normal(claim, "ExternalProvisioning", &why).await;
+        }
+    }
     Ok(())
 }
 

@@ -14,6 +14,9 @@ use crate::{inflight, listen};
 /// No configuration anybody wrote is larger.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
+/// As long as Kubernetes keeps events.
+const EVENT_TTL_SECONDS: u64 = 3600;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration {path}: {source}")]
@@ -52,6 +55,8 @@ pub struct Config {
     pub disable_admission: Vec<String>,
     /// An AdmissionConfiguration as kube-apiserver takes it, for `limitedResources` of ResourceQuota.
     pub admission_configuration: Option<PathBuf>,
+    /// How long an event is kept after it was last written.
+    pub event_ttl_seconds: u64,
     /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
     pub log: String,
     pub limits: Limits,
@@ -83,6 +88,7 @@ impl Default for Config {
             store: StoreChoice::Embedded,
             disable_admission: Vec::new(),
             admission_configuration: None,
+            event_ttl_seconds: EVENT_TTL_SECONDS,
             log: "info".into(),
             limits: Limits::default(),
         }
@@ -251,6 +257,7 @@ mod tests {
             "store",
             "disableAdmission",
             "admissionConfiguration",
+            "eventTtlSeconds",
             "log",
             "limits",
             "connections",

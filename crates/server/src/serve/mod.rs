@@ -157,7 +157,8 @@ impl Server {
             .map_err(ServeError::First)?;
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
-        let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem });
+        let event_ttl = std::time::Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
+        let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl });
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);
         }
