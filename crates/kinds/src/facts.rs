@@ -111,6 +111,7 @@ impl Reader {
             })
             .collect();
         kinds.sort_by_key(|kind| (kind.group, kind.version, kind.kind));
+        reader.catalogue.opaque = true;
         Facts { catalogue: reader.catalogue, kinds }
     }
 

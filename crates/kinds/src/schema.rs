@@ -23,6 +23,9 @@ pub struct TypeId(pub u32);
 pub struct Catalogue {
     types: Vec<Type>,
     names: HashMap<Box<str>, TypeId>,
+    /// Whether server-side apply owns values without a schema as a whole, as it does in built-in kinds. In custom
+    /// resources it looks into them.
+    pub opaque: bool,
 }
 
 /// One node of a schema.

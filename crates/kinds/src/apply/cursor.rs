@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::schema::{Catalogue, List, ListType, Shape, TypeId};
 
 /// A type in the catalogue, or none below fields the schema does not describe. Undescribed values are owned by what they
-/// look like: objects key by key, everything else whole.
+/// look like: objects key by key, everything else whole; in built-in kinds they are owned whole in any case.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'s> {
     pub catalogue: &'s Catalogue,
@@ -33,7 +33,7 @@ impl<'s> Cursor<'s> {
             Some(Shape::Object(object)) if !object.atomic && is_object => Atom::Fields,
             Some(Shape::Map { atomic: false, .. }) if is_object => Atom::Fields,
             Some(Shape::List(list)) if list.list_type != ListType::Atomic && is_list => Atom::Items(list),
-            Some(Shape::Any) | None if value.is_some_and(Value::is_object) => Atom::Fields,
+            Some(Shape::Any) | None if !self.catalogue.opaque && value.is_some_and(Value::is_object) => Atom::Fields,
             _ => Atom::Leaf,
         }
     }

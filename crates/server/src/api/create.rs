@@ -65,6 +65,14 @@ impl Api {
         self.check_namespace(&key)?;
         clear_status(served, &mut object);
         self.default(served, &mut object);
+        // What the creator owns is what was sent, with its defaults; the rest is the server's doing.
+        let managed = match author {
+            None => None,
+            Some(author) => {
+                meta::metadata(&mut object)?.remove("managedFields");
+                kinds::apply::created_text(&object, &author.writer(call, ""))
+            }
+        };
         served.strategy.prepare_create(&mut object);
         let admitting = Admitting { operation: Operation::Create, subresource: "", key: &key, old: None };
         self.admit(&admitting, &mut object)?;
@@ -98,13 +106,6 @@ impl Api {
         warnings.extend(served.strategy.warnings(&object, None));
         self.check_grant(call, &key, None, &object)?;
         self.ask_webhooks(&reviewed, &object, warnings).await?;
-        let managed = match author {
-            None => None,
-            Some(author) => {
-                meta::metadata(&mut object)?.remove("managedFields");
-                kinds::apply::created_text(&object, &author.writer(call, ""))
-            }
-        };
         let draft = draft(served, object, managed.as_deref())?;
         Ok(Prepared { key, draft, reservation })
     }
@@ -152,6 +153,9 @@ fn keep_fixed(object: &mut Value, given: [Value; 4]) -> ApiResult<()> {
 /// The status of a new object is not for its creator to say. A built-in kind always has one, if only an empty one.
 fn clear_status(served: &Served, object: &mut Value) {
     let Value::Object(top) = object else { return };
+    if served.strategy.keeps_first_status() {
+        return;
+    }
     match (served.has_status(), &served.custom) {
         (false, _) => {}
         (true, None) => {

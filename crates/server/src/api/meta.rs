@@ -88,8 +88,8 @@ pub fn prepare_create(object: &mut Value, served: &Served, namespace: &str, now_
     };
     metadata.insert("uid".into(), uid.hyphenated().to_string().into());
     metadata.insert("creationTimestamp".into(), time(now_ms).into());
-    if served.strategy.counts_generations() {
-        metadata.insert("generation".into(), 1.into());
+    if let Some(first) = served.strategy.first_generation() {
+        metadata.insert("generation".into(), first.into());
     }
     Ok(name)
 }
@@ -146,15 +146,17 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> ApiResult<Vec<FieldErr
     Ok(errors)
 }
 
-/// Counts a change of the spec. Everything but metadata and status is the spec.
-pub fn count_generation(object: &mut Value, old: &Value) -> ApiResult<()> {
+/// Counts a change of the spec. Everything but metadata and status is the spec; of metadata, only what is `counted`.
+pub fn count_generation(object: &mut Value, old: &Value, counted: &[&str]) -> ApiResult<()> {
     let spec = |object: &Value| -> Vec<(String, Value)> {
         let Value::Object(top) = object else { return Vec::new() };
         let kept = |field: &str| !matches!(field, "metadata" | "status" | "apiVersion" | "kind");
         top.iter().filter(|(field, _)| kept(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
     };
     let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-    let now = if spec(object) == spec(old) { before } else { before.saturating_add(1) };
+    let part = |object: &Value, part: &str| object["metadata"].get(part).cloned();
+    let same = counted.iter().all(|name| part(object, name) == part(old, name)) && spec(object) == spec(old);
+    let now = if same { before } else { before.saturating_add(1) };
     if now > 0 {
         metadata(object)?.insert("generation".into(), now.into());
     }

@@ -142,9 +142,9 @@ impl Api {
             self.admit(&admitting, &mut new)?;
         }
         let _reservation = self.allocate(call, key, subresource, &mut new)?;
-        // Being put on a node is no wish of the pod's owner.
-        if served.strategy.counts_generations() && subresource != "binding" {
-            meta::count_generation(&mut new, old)?;
+        // Being put on a node is no wish of the pod's owner, and a status is nobody's wish.
+        if served.strategy.counts_generations() && !matches!(subresource, "binding" | "status") {
+            meta::count_generation(&mut new, old, served.strategy.counts_metadata())?;
         }
         errors.extend(meta::validate(&new, served));
         errors.extend(schema_errors(served, &new, Some(old)));

@@ -17,7 +17,6 @@ pub struct LimitRanges;
 pub struct Roles;
 pub struct Bindings;
 pub struct Webhooks;
-pub struct NetworkPolicies;
 pub struct ResourceClaims;
 pub struct Events;
 pub struct Counted;
@@ -109,6 +108,11 @@ impl Strategy for ServiceAccounts {
 impl Strategy for PriorityClasses {
     fn default(&self, object: &mut Value) {
         absent(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    /// It is the first and stays it: nothing that counts can change.
+    fn first_generation(&self) -> Option<i64> {
+        Some(1)
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
@@ -222,21 +226,6 @@ impl Strategy for Webhooks {
             }
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        true
-    }
-}
-
-impl Strategy for NetworkPolicies {
-    fn default(&self, object: &mut Value) {
-        let Some(spec) = within(object, "spec") else { return };
-        let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-        absent(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
-        for direction in ["ingress", "egress"] {
-            each(spec, direction, |rule| each(rule, "ports", |port| absent(port, "protocol", "TCP")));
-        }
     }
 
     fn counts_generations(&self) -> bool {

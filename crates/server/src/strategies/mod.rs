@@ -2,9 +2,12 @@
 //!
 //! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
 
+mod autoscalers;
 mod basics;
 mod definitions;
 mod fill;
+mod network;
+mod nodes;
 mod pod_spec;
 mod pods;
 mod services;
@@ -46,6 +49,21 @@ pub trait Strategy: Send + Sync {
 
     /// Whether `metadata.generation` counts changes of the spec.
     fn counts_generations(&self) -> bool {
+        false
+    }
+
+    /// Whether a part of the metadata counts like the spec does.
+    fn counts_metadata(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The generation of a new object.
+    fn first_generation(&self) -> Option<i64> {
+        self.counts_generations().then_some(1)
+    }
+
+    /// Whether the status of a new object is its creator's to say.
+    fn keeps_first_status(&self) -> bool {
         false
     }
 
@@ -114,6 +132,9 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("", "pods") => &pods::Pods,
         ("", "services") => &services::Services,
         ("", "namespaces") => &basics::Namespaces,
+        ("", "nodes") => &nodes::Nodes,
+        ("", "endpoints") => &network::AllEndpoints,
+        ("", "podtemplates") => &workloads::POD_TEMPLATES,
         ("", "secrets") => &basics::Secrets,
         ("", "configmaps") => &basics::ConfigMaps,
         ("", "serviceaccounts") => &basics::ServiceAccounts,
@@ -129,17 +150,22 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("apps", "daemonsets") => &workloads::DAEMON_SETS,
         ("batch", "jobs") => &workloads::JOBS,
         ("batch", "cronjobs") => &workloads::CRON_JOBS,
+        ("autoscaling", "horizontalpodautoscalers") => &autoscalers::Autoscalers,
+        ("discovery.k8s.io", "endpointslices") => &network::EndpointSlices,
         ("scheduling.k8s.io", "priorityclasses") => &basics::PriorityClasses,
+        ("storage.k8s.io", "csidrivers") => &storage::Drivers,
         ("storage.k8s.io", "storageclasses") => &storage::StorageClasses,
         ("storage.k8s.io", "volumeattributesclasses") => &storage::AttributesClasses,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &basics::Roles,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &basics::Bindings,
         ("admissionregistration.k8s.io", _) => &basics::Webhooks,
-        ("networking.k8s.io", "networkpolicies") => &basics::NetworkPolicies,
+        ("networking.k8s.io", "networkpolicies") => &network::NetworkPolicies,
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &basics::ResourceClaims,
-        ("networking.k8s.io", "ingresses")
-        | ("policy", "poddisruptionbudgets")
-        | ("resource.k8s.io", "deviceclasses") => &basics::Counted,
+        ("networking.k8s.io", "ingresses") => &network::Ingresses,
+        ("networking.k8s.io", "ingressclasses") => &network::IngressClasses,
+        ("policy", "poddisruptionbudgets") | ("resource.k8s.io", "deviceclasses" | "resourceslices") => {
+            &basics::Counted
+        }
         ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
         _ => &Plain,
     }

@@ -11,9 +11,8 @@ pub fn default_pod_spec(spec: &mut Value) {
     blank(spec, "schedulerName", "default-scheduler");
     absent(spec, "terminationGracePeriodSeconds", 30);
     within(spec, "securityContext");
-    let host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        each(spec, list, |container| default_container(container, host_network));
+        each(spec, list, default_container);
     }
     each(spec, "volumes", default_volume);
     if !text(spec, "serviceAccountName").is_empty() {
@@ -25,19 +24,13 @@ pub fn default_pod_spec(spec: &mut Value) {
     }
 }
 
-fn default_container(container: &mut Value, host_network: bool) {
+fn default_container(container: &mut Value) {
     let policy = if is_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
     blank(container, "imagePullPolicy", policy);
     blank(container, "terminationMessagePath", "/dev/termination-log");
     blank(container, "terminationMessagePolicy", "File");
     within(container, "resources");
-    each(container, "ports", |port| {
-        blank(port, "protocol", "TCP");
-        if host_network {
-            let number = port.get("containerPort").cloned().unwrap_or_default();
-            absent(port, "hostPort", number);
-        }
-    });
+    each(container, "ports", |port| blank(port, "protocol", "TCP"));
     each(container, "env", |variable| {
         if let Some(reference) = given(variable, "valueFrom").and_then(|from| given(from, "fieldRef")) {
             blank(reference, "apiVersion", "v1");
@@ -66,8 +59,20 @@ pub fn default_pod_requests(spec: &mut Value) {
             }
         });
     }
-    if let Some(resources) = given(spec, "resources") {
-        default_requests(resources);
+}
+
+/// In a pod on its node's network a port of a container is a port of the node.
+pub fn default_host_ports(spec: &mut Value) {
+    if spec.get("hostNetwork").and_then(Value::as_bool) != Some(true) {
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        each(spec, list, |container| {
+            each(container, "ports", |port| {
+                let number = port.get("containerPort").cloned().unwrap_or_default();
+                absent(port, "hostPort", number);
+            });
+        });
     }
 }
 
@@ -142,6 +147,10 @@ fn default_volume(volume: &mut Value) {
     }
     if let Some(path) = given(volume, "hostPath") {
         absent(path, "type", "");
+    }
+    if let Some(image) = given(volume, "image") {
+        let policy = if is_latest(text(image, "reference")) { "Always" } else { "IfNotPresent" };
+        blank(image, "pullPolicy", policy);
     }
     if let Some(iscsi) = given(volume, "iscsi") {
         blank(iscsi, "iscsiInterface", "default");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, text, within};
-use super::pod_spec::{default_pod_requests, default_pod_spec, qos_class};
+use super::pod_spec::{default_host_ports, default_pod_requests, default_pod_spec, qos_class};
 
 pub struct Pods;
 
@@ -18,7 +18,9 @@ impl Strategy for Pods {
             absent(spec, "enableServiceLinks", true);
             default_pod_spec(spec);
             default_pod_requests(spec);
+            default_host_ports(spec);
         }
+        default_pod_level(object);
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -94,6 +96,24 @@ impl Strategy for Pods {
             "status.podIPs",
             "status.nominatedNodeName",
         ]
+    }
+}
+
+/// What a pod as a whole requests, where it states a limit and no request: what its containers request together, and its
+/// limit for what none of them does.
+fn default_pod_level(pod: &mut Value) {
+    let limits = pod.pointer("/spec/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let asked = families::kubernetes::usage::pod::container_requests(pod).unwrap_or_default();
+    let Some(resources) = pod.get_mut("spec").and_then(|spec| spec.get_mut("resources")) else { return };
+    let Some(requests) = within(resources, "requests") else { return };
+    for (name, amount) in asked {
+        absent(requests, &name, amount);
+    }
+    for (name, limit) in limits {
+        absent(requests, &name, limit);
     }
 }
 

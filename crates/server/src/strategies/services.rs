@@ -18,6 +18,11 @@ impl Strategy for Services {
         {
             absent(config, "timeoutSeconds", 10_800);
         }
+        if text(spec, "sessionAffinity") == "None"
+            && let Value::Object(map) = spec
+        {
+            map.remove("sessionAffinityConfig");
+        }
         each(spec, "ports", |port| {
             blank(port, "protocol", "TCP");
             let number = port.get("port").cloned().unwrap_or_default();
@@ -34,8 +39,6 @@ impl Strategy for Services {
         }
         if kind != "ExternalName" {
             absent(spec, "internalTrafficPolicy", "Cluster");
-            absent(spec, "ipFamilyPolicy", "SingleStack");
-            absent(spec, "ipFamilies", json!(["IPv4"]));
         }
         if kind == "LoadBalancer" {
             absent(spec, "allocateLoadBalancerNodePorts", true);
@@ -44,6 +47,9 @@ impl Strategy for Services {
 
     fn prepare_create(&self, object: &mut Value) {
         object["status"] = json!({"loadBalancer": {}});
+        if let Some(spec) = within(object, "spec") {
+            settle_families(spec);
+        }
     }
 
     /// An address once given stays; what no longer applies to the type goes.
@@ -58,6 +64,7 @@ impl Strategy for Services {
             }
             return;
         }
+        settle_families(spec);
         for field in ["clusterIP", "clusterIPs"] {
             if let Some(known) = old["spec"].get(field) {
                 absent(spec, field, known.clone());
@@ -132,5 +139,13 @@ impl Strategy for Services {
 
     fn selectable_fields(&self) -> &'static [&'static str] {
         &["spec.clusterIP", "spec.type"]
+    }
+}
+
+/// Which addresses a Service has: of the one family that is given out here.
+fn settle_families(spec: &mut Value) {
+    if text(spec, "type") != "ExternalName" {
+        absent(spec, "ipFamilyPolicy", "SingleStack");
+        absent(spec, "ipFamilies", json!(["IPv4"]));
     }
 }

@@ -9,6 +9,7 @@ use super::fill::{absent, blank, given, text, within};
 pub struct Claims;
 pub struct Volumes;
 pub struct StorageClasses;
+pub struct Drivers;
 pub struct AttributesClasses;
 
 /// Adds a finalizer that is not there yet.
@@ -141,6 +142,29 @@ impl Strategy for StorageClasses {
 
     fn returns_deleted_object(&self) -> bool {
         true
+    }
+}
+
+impl Strategy for Drivers {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = within(object, "spec") else { return };
+        absent(spec, "attachRequired", true);
+        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+            absent(spec, field, false);
+        }
+        absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        if spec.get("volumeLifecycleModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            spec["volumeLifecycleModes"] = json!(["Persistent"]);
+        }
+    }
+
+    fn counts_generations(&self) -> bool {
+        true
+    }
+
+    /// Changes are counted, the beginning is not.
+    fn first_generation(&self) -> Option<i64> {
+        None
     }
 }
 

@@ -10,28 +10,47 @@ use super::pod_spec::default_template;
 /// The kinds of this file differ in defaults and little else.
 pub struct Workload {
     default: fn(&mut Value),
+    create: fn(&mut Value),
+    update: fn(&mut Value, &Value),
+    counted: &'static [&'static str],
     returns: bool,
     orphans: bool,
     selector_is_final: bool,
 }
 
-pub static DEPLOYMENTS: Workload =
-    Workload { default: deployment, returns: false, orphans: false, selector_is_final: true };
-pub static REPLICA_SETS: Workload =
-    Workload { default: replica_set, returns: false, orphans: false, selector_is_final: true };
+/// What most of them are.
+const USUAL: Workload = Workload {
+    default: deployment,
+    create: |_| {},
+    update: |_, _| {},
+    counted: &[],
+    returns: false,
+    orphans: false,
+    selector_is_final: true,
+};
+
+pub static DEPLOYMENTS: Workload = Workload { counted: &["annotations"], ..USUAL };
+pub static REPLICA_SETS: Workload = Workload { default: replica_set, ..USUAL };
 pub static REPLICATION_CONTROLLERS: Workload =
-    Workload { default: replication_controller, returns: false, orphans: true, selector_is_final: false };
-pub static STATEFUL_SETS: Workload =
-    Workload { default: stateful_set, returns: false, orphans: false, selector_is_final: true };
+    Workload { default: replication_controller, orphans: true, selector_is_final: false, ..USUAL };
+pub static STATEFUL_SETS: Workload = Workload { default: stateful_set, ..USUAL };
 pub static DAEMON_SETS: Workload =
-    Workload { default: daemon_set, returns: false, orphans: false, selector_is_final: true };
-pub static JOBS: Workload = Workload { default: job, returns: false, orphans: true, selector_is_final: true };
-pub static CRON_JOBS: Workload =
-    Workload { default: cron_job, returns: false, orphans: false, selector_is_final: false };
+    Workload { default: daemon_set, create: first_template, update: next_template, ..USUAL };
+pub static JOBS: Workload = Workload { default: job, create: own_pods, orphans: true, ..USUAL };
+pub static CRON_JOBS: Workload = Workload { default: cron_job, selector_is_final: false, ..USUAL };
+pub static POD_TEMPLATES: Workload = Workload { default: default_template, returns: true, ..USUAL };
 
 impl Strategy for Workload {
     fn default(&self, object: &mut Value) {
         (self.default)(object);
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        (self.create)(object);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        (self.update)(object, old);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -63,6 +82,10 @@ impl Strategy for Workload {
 
     fn counts_generations(&self) -> bool {
         true
+    }
+
+    fn counts_metadata(&self) -> &'static [&'static str] {
+        self.counted
     }
 
     fn returns_deleted_object(&self) -> bool {
@@ -151,7 +174,33 @@ fn stateful_set(object: &mut Value) {
     default_template(spec);
 }
 
+/// How often a DaemonSet's template has changed, for clients of ten years ago.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Value) -> i64 {
+    let text = object["metadata"]["annotations"].get(TEMPLATE_GENERATION).and_then(Value::as_str);
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    if let Some(annotations) = within(object, "metadata").and_then(|metadata| within(metadata, "annotations")) {
+        annotations[TEMPLATE_GENERATION] = generation.to_string().into();
+    }
+}
+
+fn first_template(object: &mut Value) {
+    let given = template_generation(object);
+    set_template_generation(object, given.max(1));
+}
+
+fn next_template(object: &mut Value, old: &Value) {
+    let changed = object.pointer("/spec/template") != old.pointer("/spec/template");
+    set_template_generation(object, template_generation(old).saturating_add(i64::from(changed)));
+}
+
 fn daemon_set(object: &mut Value) {
+    let given = template_generation(object);
+    set_template_generation(object, given);
     let Some(spec) = within(object, "spec") else { return };
     absent(spec, "revisionHistoryLimit", 10);
     if let Some(strategy) = within(spec, "updateStrategy") {
@@ -166,24 +215,66 @@ fn daemon_set(object: &mut Value) {
     default_template(spec);
 }
 
+/// Labels default to the template's.
 fn job(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").cloned();
+    if let (Some(labels), Some(metadata)) = (labels, within(object, "metadata"))
+        && metadata.get("labels").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
+    {
+        metadata["labels"] = labels;
+    }
     let Some(spec) = within(object, "spec") else { return };
-    job_spec(spec);
-}
-
-fn job_spec(spec: &mut Value) {
     if spec.get("completions").is_none() && spec.get("parallelism").is_none() {
         spec["completions"] = 1.into();
         spec["parallelism"] = 1.into();
     }
     absent(spec, "parallelism", 1);
-    absent(spec, "backoffLimit", 6);
+    let retries = if spec.get("backoffLimitPerIndex").is_some() { i64::from(i32::MAX) } else { 6 };
+    absent(spec, "backoffLimit", retries);
     absent(spec, "completionMode", "NonIndexed");
     absent(spec, "suspend", false);
     absent(spec, "manualSelector", false);
     let policy = if spec.get("podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
     absent(spec, "podReplacementPolicy", policy);
+    default_failure_policy(spec);
     default_template(spec);
+}
+
+fn default_failure_policy(spec: &mut Value) {
+    let Some(policy) = given(spec, "podFailurePolicy") else { return };
+    each(policy, "rules", |rule| each(rule, "onPodConditions", |condition| blank(condition, "status", "True")));
+}
+
+/// Labels and a selector by which a Job finds its pods and nobody else's. The Job's own labels follow when they are the
+/// template's.
+fn own_pods(object: &mut Value) {
+    if object.pointer("/spec/manualSelector").and_then(Value::as_bool) == Some(true) {
+        return;
+    }
+    let (name, uid) = (text(&object["metadata"], "name").to_owned(), text(&object["metadata"], "uid").to_owned());
+    let shared = object.pointer("/metadata/labels").is_some()
+        && object.pointer("/metadata/labels") == object.pointer("/spec/template/metadata/labels");
+    let label = |labels: &mut Value| {
+        for (key, value) in [
+            ("job-name", &name),
+            ("batch.kubernetes.io/job-name", &name),
+            ("controller-uid", &uid),
+            ("batch.kubernetes.io/controller-uid", &uid),
+        ] {
+            absent(labels, key, value.as_str());
+        }
+    };
+    let Some(spec) = within(object, "spec") else { return };
+    let template = within(spec, "template").and_then(|template| within(template, "metadata"));
+    if let Some(labels) = template.and_then(|metadata| within(metadata, "labels")) {
+        label(labels);
+    }
+    if let Some(selector) = within(spec, "selector").and_then(|selector| within(selector, "matchLabels")) {
+        absent(selector, "batch.kubernetes.io/controller-uid", uid.as_str());
+    }
+    if shared && let Some(labels) = within(object, "metadata").and_then(|metadata| within(metadata, "labels")) {
+        label(labels);
+    }
 }
 
 fn cron_job(object: &mut Value) {
@@ -193,6 +284,7 @@ fn cron_job(object: &mut Value) {
     absent(spec, "successfulJobsHistoryLimit", 3);
     absent(spec, "failedJobsHistoryLimit", 1);
     if let Some(job) = given(spec, "jobTemplate").and_then(|template| given(template, "spec")) {
+        default_failure_policy(job);
         default_template(job);
     }
 }

@@ -120,6 +120,16 @@ pub fn pod_asks(pod: &Value) -> Result<(Resources, Resources), UsageError> {
     Ok((sum.requests, sum.limits))
 }
 
+/// What the containers of a pod request together, of what a pod may state as a whole and promise more of than there is.
+pub fn container_requests(pod: &Value) -> Result<Vec<(String, String)>, UsageError> {
+    let (sum, _) = containers_sum(pod, &Statuses::default())?;
+    let requests = ["cpu", "memory"].into_iter().filter_map(|name| {
+        let asked = sum.requests.get(name)?;
+        Some((name.to_owned(), asked.to_quantity().to_string()))
+    });
+    Ok(requests.collect())
+}
+
 /// A pod that ran to its end holds nothing but its place among stored objects.
 ///
 /// Kubernetes also lets go of a pod whose deletion is overdue by its grace period once more; that needs a clock, and
