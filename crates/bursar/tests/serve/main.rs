@@ -1,8 +1,10 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod bodies;
 mod capsule;
 mod compare;
+mod events;
 mod failover;
 mod harness;
 mod informer;

@@ -2,7 +2,8 @@
 //
 //	apiVersion kind protobuf-in-base64 json
 //
-// Reading both must give the same tree. The seed and the number of objects of each kind are its arguments.
+// Reading both must give the same tree. The seed and the number of objects of each kind are its arguments. With a third,
+// "tame", the objects are such that a server can store them, and the two forms have different names (tame.go).
 package main
 
 import (
@@ -85,17 +86,25 @@ func main() {
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
 	serializer := protobuf.NewSerializer(nil, nil)
-	for range rounds {
-		for _, kind := range served.Kinds() {
+	tamed := len(os.Args) > 3 && os.Args[3] == "tame"
+	for round := range rounds {
+		for at, kind := range served.Kinds() {
 			object, ok := reflect.New(kind.Type).Interface().(runtime.Object)
 			if !ok {
 				log.Fatalf("%v is not an object", kind)
 			}
 			filler.Fill(object)
 			object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+			if tamed {
+				tame(object, seed*rounds+round)
+				name(object, fmt.Sprintf("wire-%d-%d", at, round))
+			}
 			var wire bytes.Buffer
 			if err := serializer.Encode(object, &wire); err != nil {
 				log.Fatalf("%v: %v", kind, err)
+			}
+			if tamed {
+				name(object, fmt.Sprintf("text-%d-%d", at, round))
 			}
 			text, err := json.Marshal(object)
 			if err != nil {
