@@ -9,6 +9,7 @@ mod events;
 mod garbage;
 mod namespaces;
 mod pods;
+mod pool_claims;
 mod replicas;
 mod resource_pools;
 mod resources;
@@ -44,6 +45,7 @@ pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
     set.spawn(replicas::replication_controllers(client.clone(), pods));
     set.spawn(deployments::run(client.clone()));
     set.spawn(resource_pools::run(client.clone()));
+    set.spawn(pool_claims::run(client.clone()));
     set.spawn(custom_resources::run(client));
     set
 }

@@ -89,12 +89,27 @@ pub trait Near: World + Balances {
     /// as they are found within a bounded look.
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
 
+    /// Objects charged on one account of a policy, or on a part of it: what each takes of the policy's accounts, those
+    /// who came first first. Unlike [`Near::charged`] this costs what it finds, however many others wait.
+    fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine>;
+
+    /// The balances of one part of a policy's accounts.
+    fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine>;
+
+    /// Whether a subject stands in line. Cheaper than to have it explained.
+    fn waits(&self, subject: SubjectId) -> bool;
+
     /// Objects that wait for the accounts of a policy, with what each wants of them: in the order of service for each
     /// account, the first `max` of it.
     fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
 
     /// The namespaces a policy's rules look into now, sorted. Empty for a policy over objects without a namespace.
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>>;
+
+    /// Whether a policy's rules look into this namespace now.
+    fn looks_into(&self, policy: &str, namespace: &str) -> bool {
+        self.namespaces(policy).iter().any(|one| &**one == namespace)
+    }
 
     fn explain(&self, subject: SubjectId) -> Explanation;
 }
@@ -194,6 +209,14 @@ pub struct Dependent {
     pub name: Arc<str>,
 }
 
+/// An object that a policy keeps in step with its balances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub resource: GroupResource,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
 /// One of the quota systems.
 pub trait Family: Send + Sync {
     fn name(&self) -> &'static str;
@@ -209,6 +232,24 @@ pub trait Family: Send + Sync {
     /// Resources besides the policies whose status is a projection of the ledger (claims, say).
     fn projected(&self) -> Vec<GroupResource> {
         Vec::new()
+    }
+
+    /// The policies in whose line the family's projected objects wait. What other policies charge such an object is
+    /// charged at once or refused: waiting for one thing is no way around another.
+    fn queueing(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// The object that a policy keeps in a namespace, stored or not.
+    fn kept(&self, _policy: &GroupResource, _name: &str, _namespace: &str) -> Option<Kept> {
+        None
+    }
+
+    /// The spec that an object has because a policy keeps it so. It is written in the step that moved the policy's
+    /// balances, and takes the place of whatever anybody else writes there: nobody can use what was just given back,
+    /// nor give himself more.
+    fn keep(&self, _resource: &GroupResource, _namespace: &str, _name: &str, _near: &dyn Near) -> Option<Value> {
+        None
     }
 
     /// Turns a (valid) policy object into accounts and rules.

@@ -9,8 +9,8 @@ pub mod kubernetes;
 pub mod metrics;
 
 pub use family::{
-    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Made, Near, Operation,
-    PolicyObject, Projected, SubjectLine, VirtualResource, VirtualWrite, World,
+    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Kept, Made, Near,
+    Operation, PolicyObject, Projected, SubjectLine, VirtualResource, VirtualWrite, World,
 };
 
 use std::sync::Arc;

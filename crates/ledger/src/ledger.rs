@@ -141,6 +141,18 @@ impl Ledger {
         queue.map_or_else(Vec::new, |queue| queue.iter().map(|(place, _)| place.subject).collect())
     }
 
+    /// The first of those who wait for an account.
+    pub fn first_waiting_for(&self, account: AccountId, max: usize) -> Vec<SubjectId> {
+        let queue = self.get(account).and_then(|entry| entry.queue.as_deref());
+        queue.map_or_else(Vec::new, |queue| queue.iter().take(max).map(|(place, _)| place.subject).collect())
+    }
+
+    /// Whether a subject stands in line; cheaper than looking at it.
+    pub fn is_waiting(&self, subject: SubjectId) -> bool {
+        let pending = self.subjects.find(subject).and_then(|slot| self.subjects.get(slot).pending.as_deref());
+        matches!(pending, Some(Pending::Wait { .. }))
+    }
+
     /// Whether the ledger knows the subject at all; cheaper than looking at it.
     pub fn is_live(&self, subject: SubjectId) -> bool {
         self.subjects.find(subject).is_some()

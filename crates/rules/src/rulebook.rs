@@ -141,6 +141,11 @@ impl Rulebook {
         places
     }
 
+    /// Whether a policy looks into a namespace now.
+    pub fn looks_into(&self, id: PolicyId, namespace: &str) -> bool {
+        self.policy(id).is_some_and(|policy| policy.reached.iter().flatten().any(|at| &**at == namespace))
+    }
+
     /// Installs a policy, or replaces it under the same id.
     pub fn install<'a>(
         &mut self,

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
-use ledger::{Explanation, State, SubjectId};
+use ledger::{State, SubjectId};
 use quantity::{Amount, Quantity};
 use rules::selector::LabelSelector;
 use rules::{GroupResource, policy_name};
 use serde_json::{Map, Value, json};
 
-use super::pool::{Amounts, CLAIMS, Pool, RELEASE, created_ms, is_released, read_amounts};
+use super::in_use::{holders, in_use};
+use super::pool::{Amounts, CLAIMS, Pool, RELEASE, is_released, read_amounts};
 use super::status::{put, time};
 use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
 use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World};
 
-const QUOTA_PREFIX: &str = "capsule-pool-";
+pub const QUOTA_PREFIX: &str = "capsule-pool-";
 
 /// The name of the ResourceQuota that a pool provisions into its namespaces.
 pub fn quota_name(pool: &str) -> String {
@@ -82,14 +83,14 @@ fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
 /// What may not happen to a claim while its resources are in use, or (by the documentation) while it has them.
 pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(), String> {
     let pool = text(change.old, &["spec", "pool"]);
-    let in_use = |near| is_in_use(change.old, change.namespace, near, reading);
+    let used = || is_in_use(change.old, change.namespace, near, reading);
     let Some(new) = change.new else {
-        return match in_use(near) {
+        return match used() {
             true => Err(format!("cannot delete the pool while claim is used in resourcepool {pool}")),
             false => Ok(()),
         };
     };
-    if is_released(new) && !is_released(change.old) && in_use(near) {
+    if is_released(new) && !is_released(change.old) && used() {
         return Err(format!("cannot release the claim while it is used in resourcepool {pool}"));
     }
     let resized = wanted(change.old) != wanted(new);
@@ -97,10 +98,10 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
     if !(resized || moved) {
         return Ok(());
     }
-    let allocated = has_all(&near.explain(subject(change.old)));
+    let allocated = matches!(near.explain(subject(change.old)).state, Some(State::Charged | State::Held { .. }));
     let forbidden = match reading {
-        Reading::Documentation => allocated && (resized && !moved || in_use(near)),
-        Reading::Releases => in_use(near),
+        Reading::Documentation => allocated && (resized && !moved || used()),
+        Reading::Releases => used(),
     };
     if forbidden {
         return Err(format!("cannot change the requested resources while claim is allocated to a resourcepool {pool}"));
@@ -108,71 +109,9 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
     Ok(())
 }
 
-/// Whether the claim stands and does not wait.
-fn has_all(explanation: &Explanation) -> bool {
-    matches!(explanation.state, Some(State::Charged | State::Held { .. }))
-}
-
-/// Whether the usage of the pool's ResourceQuota needs this claim. Usage is laid on the namespace's claims one after the
-/// other: oldest first, or (in Capsule's releases) the one that covers most of it first.
-pub fn is_in_use(claim: &Value, namespace: &str, near: &dyn Near, reading: Reading) -> bool {
-    let name = text(claim, &["spec", "pool"]);
-    let Some(pool) = near.get(&pools(), "", name) else { return false };
-    let Ok(pool) = Pool::read(&pool) else { return false };
-    let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(name));
-    let mut rest: Vec<(Arc<str>, Amount)> = near
-        .of(&quota)
-        .into_iter()
-        .filter(|line| line.bucket.is_empty() && pool.hard.contains_key(&line.resource))
-        .map(|line| {
-            // What the defaults allow to everyone is not the claims' doing.
-            let free = match reading {
-                Reading::Documentation => pool.defaults.get(&line.resource).map_or(Amount::ZERO, Quantity::amount),
-                Reading::Releases => Amount::ZERO,
-            };
-            let used = line.balance.used.checked_sub(free).unwrap_or(Amount::ZERO);
-            (line.resource, used.max(Amount::ZERO))
-        })
-        .collect();
-    if rest.iter().all(|(_, used)| used.is_zero()) {
-        return false;
-    }
-    let mut others: Vec<Arc<Value>> = near.list(&claims(), namespace);
-    others.retain(|other| text(other, &["spec", "pool"]) == name && has_all(&near.explain(subject(other))));
-    others.sort_by_cached_key(|other| (created_ms(other), text(other, &["metadata", "name"]).to_string()));
-    let own = text(claim, &["metadata", "name"]);
-    let mut amounts: Vec<(bool, Amounts)> =
-        others.iter().map(|other| (text(other, &["metadata", "name"]) == own, wanted(other))).collect();
-    let covers = |amounts: &Amounts, rest: &[(Arc<str>, Amount)]| {
-        let parts = rest.iter().map(|(name, left)| amounts.get(name).map_or(Amount::ZERO, |a| a.amount().min(*left)));
-        parts.fold(Amount::ZERO, |sum, part| sum.checked_add(part).unwrap_or(sum))
-    };
-    while !amounts.is_empty() && rest.iter().any(|(_, left)| !left.is_zero()) {
-        let mut best = (0, covers(&amounts[0].1, &rest));
-        if reading == Reading::Releases {
-            for (at, (_, one)) in amounts.iter().enumerate() {
-                let covered = covers(one, &rest);
-                if covered > best.1 {
-                    best = (at, covered);
-                }
-            }
-        }
-        let (is_own, taken) = amounts.remove(best.0);
-        if best.1.is_zero() {
-            match reading {
-                Reading::Documentation => continue,
-                Reading::Releases => return false,
-            }
-        }
-        if is_own {
-            return true;
-        }
-        for (name, left) in &mut rest {
-            let part = taken.get(name).map_or(Amount::ZERO, |amount| amount.amount().min(*left));
-            *left = left.checked_sub(part).unwrap_or(Amount::ZERO);
-        }
-    }
-    false
+/// Whether the usage of the pool's ResourceQuota needs this claim.
+fn is_in_use(claim: &Value, namespace: &str, near: &dyn Near, reading: Reading) -> bool {
+    in_use(text(claim, &["spec", "pool"]), namespace, near, reading).contains(&subject(claim))
 }
 
 pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> Projected {
@@ -212,8 +151,8 @@ fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, V
     let Some(pool) = near.get(&pools(), "", name) else {
         return Err(format!("ResourcePool.{GROUP} \"{name}\" not found"));
     };
-    let selected = near.namespaces(&policy_name(&pools(), "", name));
-    if at(&pool, &["metadata", "deletionTimestamp"]).is_some() || !selected.iter().any(|one| &**one == namespace) {
+    let is_selected = near.looks_into(&policy_name(&pools(), "", name), namespace);
+    if at(&pool, &["metadata", "deletionTimestamp"]).is_some() || !is_selected {
         return Err("resourcepool not available".into());
     }
     let hard = at(&pool, &["spec", "quota", "hard"]);
@@ -226,9 +165,8 @@ fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, V
 }
 
 fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, reading: Reading, now: &mut Conditions) {
-    let explanation = near.explain(subject(claim));
     let policy = policy_name(&pools(), "", pool);
-    if !matches!(explanation.state, Some(State::Waiting { .. })) {
+    if !near.waits(subject(claim)) {
         now.push("Exhausted", "False", "NoExhaustions", "resource claimable from pool".into(), true);
         match is_in_use(claim, namespace, near, reading) {
             true => now.push("Bound", "True", "InUse", "claim is used".into(), true),
@@ -236,6 +174,7 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
         }
         return;
     }
+    let explanation = near.explain(subject(claim));
     let lines = explanation
         .blocking()
         .filter(|line| line.key.policy == policy && line.key.bucket.is_empty() && &*line.key.resource != CLAIMS);
@@ -268,22 +207,32 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
 const WAITING_MENDED_MAX: usize = 100;
 
 /// The claims whose status depends on this object's.
-pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near) -> Vec<Dependent> {
+pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near, reading: Reading) -> Vec<Dependent> {
     let name = text(object, &["metadata", "name"]);
     let claim =
         |namespace: &str, name: &str| Dependent { resource: claims(), namespace: namespace.into(), name: name.into() };
     if resource.is("", "resourcequotas") {
         let Some(pool) = name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
         let namespace = text(object, &["metadata", "namespace"]);
-        let all = near.list(&claims(), namespace);
-        let of_pool = all.iter().filter(|one| text(one, &["spec", "pool"]) == pool);
-        return of_pool.map(|one| claim(namespace, text(one, &["metadata", "name"]))).collect();
+        let in_use = in_use(pool, namespace, near, reading);
+        // Those whose word is no longer true; the others need not be looked at again.
+        let holders = holders(pool, namespace, near).into_iter().filter(|one| {
+            let shown = near.get(&claims(), namespace, &one.name);
+            shown.is_some_and(|shown| is_shown_in_use(&shown) != in_use.contains(&one.uid))
+        });
+        return holders.map(|one| claim(namespace, &one.name)).collect();
     }
     if *resource == pools() {
         let waiting = near.waiting(&policy_name(resource, "", name), WAITING_MENDED_MAX);
         return waiting.iter().map(|one| claim(&one.namespace, &one.name)).collect();
     }
     Vec::new()
+}
+
+/// Whether the published status says that the claim is in use.
+fn is_shown_in_use(claim: &Value) -> bool {
+    let conditions = items(claim, &["status", "conditions"]);
+    conditions.iter().any(|one| one["type"] == "Bound" && one["status"] == "True")
 }
 
 /// Conditions being written. The time of each moves only when it says something else.

@@ -3,10 +3,9 @@
 //!
 //! Start reading at [`quota`]: a spec becomes one limited account and one rule for each kind its sources name.
 //! [`source`] says how much an object takes, [`selection`] which objects are meant, [`targets`] which resource an
-//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses, [`metrics`]
-//! what monitoring sees. For pools start at [`pool`]: a pool
-//! is a policy, a claim a subject that waits in line; [`claim`] says whether a claim is in use, [`provision`] what
-//! ResourceQuota a pool's namespaces get.
+//! apiVersion and kind are, [`status`] what a quota shows, [`words`] how it refuses, [`metrics`] what monitoring sees. For
+//! pools start at [`pool`]: a pool is a policy, a claim a subject that waits in line; [`claim`] says what a claim tells of
+//! itself, [`in_use`] which claims are in use, [`provision`] what ResourceQuota a pool's namespaces get.
 //!
 //! Two readings of the same manifests ([`Reading`]) differ where Capsule's documentation and Capsule's releases do. What
 //! is decided once for both:
@@ -24,6 +23,7 @@
 
 mod claim;
 mod definitions;
+mod in_use;
 mod metrics;
 mod pool;
 mod pool_definitions;
@@ -46,8 +46,8 @@ use rules::{Compiled, GroupResource, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Change, Denial, Dependent, Family, Near, Operation, PolicyObject, Projected, VirtualResource,
-    World,
+    Admission, Balances, Change, Denial, Dependent, Family, Kept, Near, Operation, PolicyObject, Projected,
+    VirtualResource, World,
 };
 use crate::metrics::{Metric, Samples, Survey};
 
@@ -154,6 +154,23 @@ impl Family for Capsule {
         vec![claim::claims()]
     }
 
+    fn queueing(&self) -> Vec<GroupResource> {
+        vec![claim::pools()]
+    }
+
+    fn kept(&self, policy: &GroupResource, name: &str, namespace: &str) -> Option<Kept> {
+        let quota = claim::quota_name(name);
+        (*policy == claim::pools()).then(|| Kept {
+            resource: GroupResource::core("resourcequotas"),
+            namespace: namespace.into(),
+            name: quota.into(),
+        })
+    }
+
+    fn keep(&self, resource: &GroupResource, namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
+        if resource.is("", "resourcequotas") { provision::kept_spec(namespace, name, near) } else { None }
+    }
+
     fn depends_on(&self) -> Vec<GroupResource> {
         vec![GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")]
     }
@@ -176,7 +193,8 @@ impl Family for Capsule {
         match Kind::of(request.resource) {
             Some(Kind::ResourcePool) => pool::default(request.object),
             Some(Kind::ResourcePoolClaim) => claim::admit(request, world),
-            _ => {}
+            Some(Kind::CustomQuota | Kind::GlobalCustomQuota) => quota::admit(request.object),
+            None => {}
         }
         Ok(())
     }
@@ -218,7 +236,7 @@ impl Family for Capsule {
 
     /// Usage of a pool's ResourceQuota decides which claims are in use; a pool's balance, what waiting claims tell.
     fn dependents(&self, resource: &GroupResource, object: &Value, near: &dyn Near) -> Vec<Dependent> {
-        claim::dependents(resource, object, near)
+        claim::dependents(resource, object, near, self.settings.reading)
     }
 
     fn words(&self, denial: &Denial) -> String {

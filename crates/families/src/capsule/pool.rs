@@ -142,11 +142,10 @@ pub fn compile(policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
     if let Some(selectors) = at(policy.object, &["spec", "selectors"]) {
         fingerprint.extend_from_slice(selectors.to_string().as_bytes());
     }
-    // A pool on its way out serves nobody.
-    if at(policy.object, &["metadata", "deletionTimestamp"]).is_some() {
-        return Ok(Compiled { accounts, rules: Vec::new(), fingerprint: b"deleted".to_vec() });
-    }
+    let leaves = at(policy.object, &["metadata", "deletionTimestamp"]).is_some();
+    fingerprint.push(u8::from(leaves));
     let measure = ClaimRule {
+        leaves,
         pool: policy.name.into(),
         names: pool.hard.keys().cloned().collect(),
         count_at,
@@ -165,6 +164,8 @@ pub fn compile(policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
 
 /// What a claim takes from its pool.
 struct ClaimRule {
+    /// A pool on its way out serves nobody. It still looks at its namespaces, whose claims are told when it is gone.
+    leaves: bool,
     pool: Arc<str>,
     /// By account.
     names: Vec<Arc<str>>,
@@ -175,7 +176,7 @@ struct ClaimRule {
 impl Measure for ClaimRule {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let claim = subject.object;
-        if text(claim, &["spec", "pool"]) != &*self.pool || is_released(claim) {
+        if self.leaves || text(claim, &["spec", "pool"]) != &*self.pool || is_released(claim) {
             return Ok(());
         }
         let mut errors = Vec::new();
@@ -188,7 +189,9 @@ impl Measure for ClaimRule {
             out.charge(account, amount.amount(), amount.format());
             out.charge_bucket(account, namespace.clone(), amount.amount(), amount.format());
         }
-        out.charge(self.count_at, Amount::from_units(1), Format::DecimalSi);
+        let one = Amount::from_units(1);
+        out.charge(self.count_at, one, Format::DecimalSi);
+        out.charge_bucket(self.count_at, namespace, one, Format::DecimalSi);
         let position = Position {
             priority: 0,
             arrived_ms: created_ms(claim),

@@ -1,6 +1,7 @@
 //! What a pool shows: what is claimed of it, by which claims in which namespaces, and what it lacks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ledger::SubjectId;
 use quantity::{Amount, Quantity};
@@ -29,7 +30,8 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
         status.insert("observedGeneration".into(), generation.clone());
     }
     status.insert("allocation".into(), allocation(&spec, &lines));
-    let count = lines.iter().find(|line| &*line.resource == CLAIMS).map_or(0, |line| line.balance.subjects);
+    let count = lines.iter().find(|line| line.bucket.is_empty() && &*line.resource == CLAIMS);
+    let count = count.map_or(0, |line| line.balance.subjects);
     status.insert("claimCount".into(), json!(count));
     status.insert("namespaceUsage".into(), by_namespace(&lines));
     let before = status.remove("conditions").unwrap_or(Value::Null);
@@ -48,7 +50,7 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
     let namespaces = near.namespaces(&policy);
     status.insert("namespaceCount".into(), json!(namespaces.len()));
     status.insert("namespaces".into(), json!(namespaces.iter().map(|name| &**name).collect::<Vec<_>>()));
-    status.insert("claims".into(), claims(&policy, near));
+    status.insert("claims".into(), claims(&policy, &lines, near));
     let exhaustions = exhaustions(&policy, &lines, near);
     let mut conditions = Conditions { before, now: time(near.now_ms()), list: Vec::new(), generation };
     conditions.push("Ready", "True", "Succeeded", "reconciled".into(), false);
@@ -83,27 +85,33 @@ fn allocation(spec: &Pool, lines: &[BalanceLine]) -> Value {
 /// What the claims of each namespace have together; a namespace without claims is left out.
 fn by_namespace(lines: &[BalanceLine]) -> Value {
     let mut namespaces: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for line in lines.iter().filter(|line| !line.bucket.is_empty() && !line.balance.used.is_zero()) {
+    let parts = lines.iter().filter(|line| !line.bucket.is_empty() && &*line.resource != CLAIMS);
+    for line in parts.filter(|line| !line.balance.used.is_zero()) {
         let used = Quantity::new(line.balance.used, line.balance.format).to_string();
         namespaces.entry(&line.bucket).or_default().insert(line.resource.to_string(), json!(used));
     }
     json!(namespaces)
 }
 
-fn claims(policy: &str, near: &dyn Near) -> Value {
-    let mut claims: BTreeMap<(String, String, SubjectId), Map<String, Value>> = BTreeMap::new();
-    for line in near.charged(policy, CLAIMS_SHOWN_MAX) {
-        let key = (line.namespace.to_string(), line.name.to_string(), line.uid);
-        let amounts = claims.entry(key).or_default();
-        if &*line.account != CLAIMS {
-            let amount = Quantity::new(line.amount, line.format).to_string();
-            amounts.insert(line.account.to_string(), json!(amount));
+/// The claims that have their resources, by namespace and name: the first of them.
+fn claims(policy: &str, lines: &[BalanceLine], near: &dyn Near) -> Value {
+    let mut left = CLAIMS_SHOWN_MAX;
+    let mut namespaces: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for line in lines.iter().filter(|line| !line.bucket.is_empty() && &*line.resource == CLAIMS) {
+        let mut claims: BTreeMap<(Arc<str>, SubjectId), Map<String, Value>> = BTreeMap::new();
+        for held in near.holders(policy, CLAIMS, &line.bucket, left) {
+            let amounts = claims.entry((held.name, held.uid)).or_default();
+            if &*held.account != CLAIMS {
+                let amount = Quantity::new(held.amount, held.format).to_string();
+                amounts.insert(held.account.to_string(), json!(amount));
+            }
         }
-    }
-    let mut namespaces: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for ((namespace, name, subject), amounts) in claims {
-        let entry = shown(uid(subject), &name, &namespace, amounts);
-        namespaces.entry(namespace).or_default().push(entry);
+        left = left.saturating_sub(claims.len());
+        let entries = claims.into_iter().map(|((name, id), amounts)| shown(uid(id), &name, &line.bucket, amounts));
+        let entries: Vec<Value> = entries.collect();
+        if !entries.is_empty() {
+            namespaces.insert(&line.bucket, entries);
+        }
     }
     json!(namespaces)
 }

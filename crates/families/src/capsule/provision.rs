@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use kinds::field_error::Path;
 use quantity::Quantity;
+use rules::policy_name;
 use serde_json::{Map, Value, json};
 
-use super::claim::{quota_name, wanted};
-use super::pool::{Amounts, read_amounts, show_amounts};
+use super::claim::{QUOTA_PREFIX, pools, quota_name, wanted};
+use super::pool::{Amounts, CLAIMS, read_amounts, show_amounts};
 use super::{GROUP, VERSION, at, items, text};
+use crate::family::Near;
 
 /// Which pool a ResourceQuota belongs to.
 pub const POOL_LABEL: &str = "projectcapsule.dev/pool";
@@ -22,21 +24,7 @@ pub fn namespaces(pool: &Value) -> Vec<String> {
 /// The ResourceQuota for one namespace, without status.
 pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
     let name = text(pool, &["metadata", "name"]);
-    let mut hard = amounts(at(pool, &["status", "namespaceUsage", namespace]));
-    for (resource, default) in amounts(at(pool, &["spec", "defaults"])) {
-        let sum = hard.get(&resource).map_or(Some(default.clone()), |claimed| claimed.checked_add(&default));
-        // Out of range only when both are near the largest quantity there is; the claims' part is what was granted.
-        if let Some(sum) = sum {
-            hard.insert(resource, sum);
-        }
-    }
-    let mut spec = Map::new();
-    spec.insert("hard".into(), show_amounts(hard));
-    for field in ["scopes", "scopeSelector"] {
-        if let Some(value) = at(pool, &["spec", "quota", field]) {
-            spec.insert(field.into(), value.clone());
-        }
-    }
+    let spec = spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace])));
     json!({
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -51,6 +39,38 @@ pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
         },
         "spec": spec,
     })
+}
+
+/// The spec of the ResourceQuota of a pool in a namespace, by its name: what the claims there have at this moment.
+/// `None` where no pool provisions it.
+pub fn kept_spec(namespace: &str, quota: &str, near: &dyn Near) -> Option<Value> {
+    let name = quota.strip_prefix(QUOTA_PREFIX)?;
+    let policy = policy_name(&pools(), "", name);
+    let pool = near.get(&pools(), "", name).filter(|_| near.looks_into(&policy, namespace))?;
+    let parts = near.part(&policy, namespace).into_iter().filter(|line| &*line.resource != CLAIMS);
+    let claimed = parts.filter(|line| !line.balance.used.is_zero());
+    let claimed = claimed.map(|line| (line.resource, Quantity::new(line.balance.used, line.balance.format)));
+    Some(spec(&pool, claimed.collect()))
+}
+
+/// What is claimed with the defaults on top, under the pool's scopes.
+fn spec(pool: &Value, claimed: Amounts) -> Value {
+    let mut hard = claimed;
+    for (resource, default) in amounts(at(pool, &["spec", "defaults"])) {
+        let sum = hard.get(&resource).map_or(Some(default.clone()), |claimed| claimed.checked_add(&default));
+        // Out of range only when both are near the largest quantity there is; the claims' part is what was granted.
+        if let Some(sum) = sum {
+            hard.insert(resource, sum);
+        }
+    }
+    let mut spec = Map::new();
+    spec.insert("hard".into(), show_amounts(hard));
+    for field in ["scopes", "scopeSelector"] {
+        if let Some(value) = at(pool, &["spec", "quota", field]) {
+            spec.insert(field.into(), value.clone());
+        }
+    }
+    Value::Object(spec)
 }
 
 /// Whether the pool has every resource that a claim asks for, in whatever amount.

@@ -82,6 +82,16 @@ fn read_limit(quota: &Value, settings: &Settings, path: &Path<'_>, errors: &mut 
     }
 }
 
+/// Asks Capsule to count again; there, the mark goes when that is done.
+const RECOUNT: &str = "reconcile.projectcapsule.dev/requestedAt";
+
+/// Answers a request to count again: usage is never anything but counted.
+pub fn admit(quota: &mut Value) {
+    if let Some(annotations) = quota.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(RECOUNT);
+    }
+}
+
 pub fn validate(kind: Kind, quota: &Value, settings: &Settings) -> Vec<FieldError> {
     Spec::read(kind, quota, settings).err().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! How a custom quota refuses, in Capsule's own words. The numbers are those of the moment before the request: used and
-//! available as they stand, and `requested` what the request would add.
+//! How a custom quota refuses, in Capsule's own words. As there, `currentUsed` is what would be used if the request were
+//! granted, and the rest is of the moment before: `available` as it stands, `requested` what the request would add.
 
 use quantity::{Amount, Quantity};
 
@@ -23,7 +23,7 @@ pub fn words(denial: &Denial) -> String {
          inflightReserved={})",
         denial.name,
         Quantity::new(line.requested, line.requested_format),
-        show(line.used),
+        show(line.used.checked_add(line.requested).unwrap_or(line.used)),
         show(available(line)),
         line.limit_text,
         show(line.held),

@@ -3,6 +3,7 @@
 //! [`Engine::step`] is a decide-then-apply ladder: every refusal comes first, most specific first; after the ledger
 //! said yes nothing can fail, and object and charge go into the same batch.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 use store::{Batch, Space, Table};
 
+use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::object::{Draft, Object, ObjectKey};
@@ -43,6 +45,12 @@ pub struct Engine {
     pub(super) touched: Vec<AccountId>,
     /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
     pub(super) subjects: HashMap<SubjectId, ObjectKey>,
+    /// Policies in whose line objects wait.
+    pub(super) queueing: HashSet<GroupResource>,
+    /// Objects that were granted in this step what they waited for.
+    pub(super) woken: Vec<ObjectKey>,
+    /// Policies as trees, by revision.
+    pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// Whether the store has room for more.
     pub(super) space: Space,
     /// What was decided in this group.
@@ -87,6 +95,19 @@ impl Engine {
     }
 
     fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
+        let (now_ms, moved_from) = (write.now_ms, self.touched.len());
+        let key = self.queueing.contains(&write.key.resource).then(|| write.key.clone());
+        let written = self.write_one(write, batch, publication)?;
+        self.follow(moved_from, key.as_ref(), now_ms, batch, publication);
+        Ok(written)
+    }
+
+    fn write_one(
+        &mut self,
+        write: Write,
+        batch: &mut Batch,
+        publication: &mut Publication,
+    ) -> Result<Written, Refused> {
         let Write { key, kind, dry_run, now_ms } = write;
         let stored = self.stored(&key).cloned();
         match kind {
@@ -99,28 +120,35 @@ impl Engine {
                 if self.space.is_low() {
                     return Err(Refused::NoSpace);
                 }
+                let draft = self.overruled(&key, draft);
                 let compiled = self.compile(&key, &draft.value)?;
-                let plan = self.decide(&key, &draft, None, dry_run)?;
+                let ruling = self.decide(&key, &draft, None, dry_run)?;
                 if dry_run {
                     return Ok(self.preview(draft, key, None));
                 }
-                self.apply(plan, publication);
+                self.apply(ruling, publication);
+                let draft = self.standing(&key, draft, now_ms);
                 let object = self.store(draft, &key, None, batch, publication);
                 Ok(self.settle(object, compiled, None, publication))
             }
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
+                let mut draft = draft;
                 if !status {
                     self.guard(&stored, Some(&draft.value), now_ms)?;
+                    draft = self.overruled(&key, draft);
                 }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
                 let terms = if status { Terms::Adopt } else { Terms::Charge };
-                let plan = self.decide(&key, &draft, Some(terms), dry_run)?;
+                let ruling = self.decide(&key, &draft, Some(terms), dry_run)?;
                 if dry_run {
                     return Ok(self.preview(draft, key, Some(stored.revision)));
                 }
-                self.apply(plan, publication);
+                self.apply(ruling, publication);
+                if !status {
+                    draft = self.standing(&key, draft, now_ms);
+                }
                 let object = self.store(draft, &key, Some(stored), batch, publication);
                 Ok(self.settle(object, compiled, status.then_some(now_ms), publication))
             }
@@ -169,54 +197,76 @@ impl Engine {
         draft: &Draft,
         terms: Option<Terms>,
         dry_run: bool,
-    ) -> Result<Option<ledger::Plan>, Refused> {
-        if !self.rulebook.concerns(&key.resource, &key.namespace) && !self.ledger.is_live(draft.uid) {
-            return Ok(None);
+    ) -> Result<Ruling, Refused> {
+        let may_wait = self.may_wait(&key.resource);
+        let is_live = self.ledger.is_live(draft.uid) || (may_wait && self.ledger.is_live(apart(draft.uid)));
+        if !is_live && !self.rulebook.concerns(&key.resource, &key.namespace) {
+            return Ok(Ruling::default());
         }
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
         let verdict = match (self.rulebook.measure(&subject), &terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
-            (Err(_), Some(Terms::Adopt)) => return Ok(None),
+            (Err(_), Some(Terms::Adopt)) => return Ok(Ruling::default()),
             (Err(error), _) => {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
         };
-        let (charges, unopened) = self.policies.charges(&verdict);
+        let (charges, _) = self.policies.charges(&verdict.lines);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
         // A write that reports what happened is nobody's decision.
         let counts = !dry_run && !matches!(terms, Some(Terms::Adopt));
         // What waits in line is not served because its status was written.
-        let terms = verdict.terms.clone().or(terms).unwrap_or(Terms::Charge);
-        let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
-        let plan =
-            self.ledger.decide(draft.uid, &charges, &terms).map_err(|refused| denied(self, refused, &charges))?;
-        if unopened.is_empty() || dry_run {
+        let own_terms = verdict.terms.clone().or(terms.clone()).unwrap_or(Terms::Charge);
+        if !may_wait {
+            let plan = self.decide_lines(draft.uid, &verdict.lines, &own_terms, operation, dry_run)?;
             if counts {
-                self.note_decided(&verdict, &plan);
+                self.note_decided(&verdict.lines, &plan);
             }
-            return Ok(Some(plan));
+            return Ok(Ruling { plan: Some(plan), apart: None });
+        }
+        let (queueing, others) = self.split(&verdict.lines);
+        let terms = terms.unwrap_or(Terms::Charge);
+        let beside = apart(draft.uid);
+        let at_once = self.decide_lines(beside, &others, &terms, operation, dry_run)?;
+        let plan = self.decide_lines(draft.uid, &queueing, &own_terms, operation, dry_run)?;
+        if counts {
+            self.note_decided(&others, &at_once);
+            self.note_decided(&queueing, &plan);
+        }
+        let (charges, _) = self.policies.charges(&others);
+        Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)) })
+    }
+
+    fn decide_lines(
+        &mut self,
+        subject: SubjectId,
+        lines: &[rules::Line],
+        terms: &Terms,
+        operation: Operation,
+        dry_run: bool,
+    ) -> Result<ledger::Plan, Refused> {
+        let (charges, unopened) = self.policies.charges(lines);
+        let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
+        let plan = self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))?;
+        if unopened.is_empty() || dry_run {
+            return Ok(plan);
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
         self.policies.open_buckets(&mut self.ledger, unopened);
-        let (charges, _) = self.policies.charges(&verdict);
-        let plan =
-            self.ledger.decide(draft.uid, &charges, &terms).map_err(|refused| denied(self, refused, &charges))?;
-        if counts {
-            self.note_decided(&verdict, &plan);
-        }
-        Ok(Some(plan))
+        let (charges, _) = self.policies.charges(lines);
+        self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))
     }
 
     /// Counts a decision for each family it was asked of. Where nothing changes, nothing was decided.
-    fn note_decided(&mut self, verdict: &Verdict, plan: &ledger::Plan) {
+    fn note_decided(&mut self, lines: &[rules::Line], plan: &ledger::Plan) {
         if plan.is_unchanged() {
             return;
         }
         let decision = if plan.queues() { Decision::Queued } else { Decision::Granted };
         let mut noted: SmallVec<[usize; 4]> = SmallVec::new();
-        for family in verdict.lines.iter().filter_map(|line| self.policies.family(line.policy)) {
+        for family in lines.iter().filter_map(|line| self.policies.family(line.policy)) {
             if !noted.contains(&family) {
                 noted.push(family);
                 self.decided.note(family, decision);
@@ -246,11 +296,12 @@ impl Engine {
         if verdict.refusals.is_empty() || matches!(terms, Some(Terms::Adopt)) {
             return Ok(());
         }
-        let before = self.ledger.subject(uid);
+        let before = [self.ledger.subject(uid), self.ledger.subject(apart(uid))];
         let grows = |policy| {
             terms.is_none()
                 || charges.iter().filter(|charge| self.policies.owns(policy, charge.account)).any(|charge| {
-                    let had = before.iter().flat_map(|view| &view.charges).find(|had| had.account == charge.account);
+                    let had = before.iter().flatten().flat_map(|view| &view.charges);
+                    let had = had.into_iter().find(|had| had.account == charge.account);
                     had.is_none_or(|had| charge.amount > had.amount)
                 })
         };
@@ -301,13 +352,6 @@ impl Engine {
         Refused::Denied(denials)
     }
 
-    fn apply(&mut self, plan: Option<ledger::Plan>, publication: &mut Publication) {
-        if let Some(plan) = plan {
-            let receipt = self.ledger.apply(plan);
-            self.note_receipt(&receipt, publication);
-        }
-    }
-
     /// Gives the object its revision and writes it.
     pub(super) fn store(
         &mut self,
@@ -332,7 +376,7 @@ impl Engine {
 
     /// What else a stored object means: a policy is installed, a namespace is shown to selectors again.
     /// `status_at` is set when only the status was written.
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         (object, value): (Arc<Object>, Value),
         compiled: Option<Compiled>,
@@ -368,10 +412,7 @@ impl Engine {
     ) -> Written {
         let key = stored.key.clone();
         self.revision += 1;
-        if self.ledger.is_live(stored.uid) {
-            let receipt = self.ledger.release(stored.uid);
-            self.note_receipt(&receipt, publication);
-        }
+        self.release(&stored, publication);
         let draft = last.or_else(|| Draft::new(stored.value()).ok());
         let object = match draft {
             Some(draft) => Arc::new(draft.finish(key.clone(), self.revision).0),

@@ -1,5 +1,6 @@
 //! From stored rows back to a running engine, and the audit that recounts everything.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ impl Engine {
         let policy_resources = families.iter().flat_map(|family| family.policies()).collect();
         let projected_resources =
             families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
+        let queueing = families.iter().flat_map(|family| family.queueing()).collect();
         let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
         Engine {
             families,
@@ -96,6 +98,9 @@ impl Engine {
             written_status: BTreeMap::new(),
             touched: Vec::new(),
             subjects: HashMap::new(),
+            queueing,
+            woken: Vec::new(),
+            trees: RefCell::default(),
             space: Space::default(),
             decided: Decided::default(),
         }
@@ -157,7 +162,7 @@ impl Engine {
                 let subject = Subject::new(object.uid, resource, &object.key.namespace, &object.key.name, &value);
                 match self.rulebook.measure(&subject) {
                     Ok(verdict) => {
-                        let (charges, _) = self.policies.charges(&verdict);
+                        let (charges, _) = self.policies.charges(&verdict.lines);
                         if !charges.is_empty() {
                             report.subjects += 1;
                             seen.insert(object.uid);

@@ -8,10 +8,12 @@
 //! [`Engine`] is owned by the sequencer and always ahead of the disk; [`Cache`] is what readers share and only ever
 //! holds what is durable. Nothing in here knows HTTP.
 
+mod apart;
 pub mod cache;
 pub mod command;
 pub mod engine;
 pub mod event;
+mod keep;
 mod load;
 mod near;
 pub mod object;
@@ -26,3 +28,4 @@ pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;
 pub use object::{Draft, Object, ObjectKey};
+pub(crate) use status::PUBLISHED_MAX;

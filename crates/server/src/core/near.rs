@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Near, SubjectLine, World};
-use ledger::{Explanation, State, SubjectId};
+use ledger::{AccountKey, Charge, Explanation, State, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
 
+use super::apart::apart;
 use super::engine::Engine;
-use super::object::ObjectKey;
+use super::object::{Object, ObjectKey};
 
 /// Objects looked at to name those that are charged. Publishing a status must not take longer than a group of writes;
 /// sums are exact whatever is named.
 const LOOKED_AT_MAX: usize = 10_000;
+
+/// Policies kept as trees between two looks at them.
+const TREES_MAX: usize = 64;
 
 pub(super) struct EngineView<'a> {
     engine: &'a Engine,
@@ -32,7 +36,23 @@ impl World for EngineView<'_> {
 
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
-        self.engine.stored(&key).map(|object| Arc::new(object.value()))
+        let object = self.engine.stored(&key)?;
+        if !self.engine.policy_resources.contains(resource) {
+            return Some(Arc::new(object.value()));
+        }
+        // Every claim asks for its pool, whose status is long.
+        let mut trees = self.engine.trees.borrow_mut();
+        if let Some((revision, tree)) = trees.get(&key)
+            && *revision == object.revision
+        {
+            return Some(tree.clone());
+        }
+        if trees.len() >= TREES_MAX {
+            trees.clear();
+        }
+        let tree = Arc::new(object.value());
+        trees.insert(key, (object.revision, tree.clone()));
+        Some(tree)
     }
 }
 
@@ -71,11 +91,7 @@ impl Near for EngineView<'_> {
         let objects = places.iter().flat_map(|(resource, at)| self.engine.objects_in(resource, at));
         let mut found = Vec::new();
         for object in objects.take(LOOKED_AT_MAX) {
-            let Some(view) = ledger.subject(object.uid) else { continue };
-            if matches!(view.state, State::Waiting { .. }) {
-                continue;
-            }
-            for charge in view.charges.iter().filter(|charge| policies.owns(id, charge.account)) {
+            for charge in self.charges(object).iter().filter(|charge| policies.owns(id, charge.account)) {
                 let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
                 found.push(SubjectLine {
                     uid: object.uid,
@@ -94,12 +110,48 @@ impl Near for EngineView<'_> {
         found
     }
 
+    fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine> {
+        let Engine { rulebook, ledger, policies, subjects, .. } = self.engine;
+        let key = AccountKey::new(policy, account, bucket);
+        let (Some(id), Some(account)) = (rulebook.id(policy), ledger.account(&key)) else { return Vec::new() };
+        let mut found = Vec::new();
+        for uid in ledger.subjects_of(account).into_iter().take(max) {
+            let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
+            for charge in view.charges.iter().filter(|charge| policies.owns(id, charge.account)) {
+                let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
+                found.push(SubjectLine {
+                    uid,
+                    resource: object.resource.clone(),
+                    namespace: object.namespace.clone(),
+                    name: object.name.clone(),
+                    account: key.resource.clone(),
+                    amount: charge.amount,
+                    format: charge.format,
+                });
+            }
+        }
+        found
+    }
+
+    fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine> {
+        let ledger = &self.engine.ledger;
+        let lines = self.engine.policies.part(policy, bucket).into_iter().filter_map(|id| {
+            let key = ledger.key(id)?.clone();
+            Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: ledger.balance(id)? })
+        });
+        lines.collect()
+    }
+
+    fn waits(&self, subject: SubjectId) -> bool {
+        self.engine.ledger.is_waiting(subject)
+    }
+
     fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
         let Engine { ledger, policies, subjects, .. } = self.engine;
         let mut found = Vec::new();
         for account in policies.accounts(policy) {
             let Some(key) = ledger.key(account).filter(|key| key.bucket.is_empty()) else { continue };
-            for uid in ledger.waiting_for(account).into_iter().take(max) {
+            for uid in ledger.first_waiting_for(account, max) {
                 let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
                 let Some(charge) = view.charges.iter().find(|charge| charge.account == account) else { continue };
                 found.push(SubjectLine {
@@ -125,7 +177,26 @@ impl Near for EngineView<'_> {
         namespaces
     }
 
+    fn looks_into(&self, policy: &str, namespace: &str) -> bool {
+        self.engine.rulebook.id(policy).is_some_and(|id| self.engine.rulebook.looks_into(id, namespace))
+    }
+
     fn explain(&self, subject: SubjectId) -> Explanation {
         self.engine.ledger.explain(subject)
+    }
+}
+
+impl EngineView<'_> {
+    /// Everything an object is charged; nothing of what it waits for.
+    fn charges(&self, object: &Object) -> Vec<Charge> {
+        let of = |uid| {
+            let view = self.engine.ledger.subject(uid);
+            view.filter(|view| !matches!(view.state, State::Waiting { .. })).map_or_else(Vec::new, |view| view.charges)
+        };
+        let mut all = of(object.uid);
+        if self.engine.may_wait(&object.key.resource) {
+            all.extend(of(apart(object.uid)));
+        }
+        all
     }
 }

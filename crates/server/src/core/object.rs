@@ -150,6 +150,11 @@ impl Draft {
         Ok(Self { uid, value, labels, rendered, revision_at })
     }
 
+    /// The whole object as a tree, managedFields included.
+    pub fn tree(&self) -> Value {
+        serde_json::from_slice(&self.rendered).unwrap_or_else(|_| self.value.clone())
+    }
+
     /// The object at `revision`.
     pub fn finish(self, key: ObjectKey, revision: u64) -> (Object, Value) {
         let json = splice(&self.rendered, self.revision_at, revision);

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use families::{Denial, Operation, PolicyObject};
-use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Receipt, Terms};
-use rules::{Compiled, GroupResource, Namespace, PolicyId, Subject, Verdict, policy_name};
+use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Receipt, SubjectId, Terms};
+use rules::{Compiled, GroupResource, Line, Namespace, PolicyId, Subject, policy_name};
 use serde_json::Value;
 
+use super::apart::apart;
 use super::command::Refused;
 use super::engine::{Engine, NamespaceState};
 use super::event::Publication;
@@ -39,11 +40,11 @@ pub(super) type Parts = HashMap<Arc<str>, Vec<(AccountId, AccountKey)>>;
 pub(super) type Unopened = Vec<(PolicyId, usize, Arc<str>)>;
 
 impl Policies {
-    /// The verdict's lines as charges, and the parts that have no account yet.
-    pub fn charges(&self, verdict: &Verdict) -> (Vec<Charge>, Unopened) {
-        let mut charges = Vec::with_capacity(verdict.lines.len());
+    /// A verdict's lines as charges, and the parts that have no account yet.
+    pub fn charges(&self, lines: &[Line]) -> (Vec<Charge>, Unopened) {
+        let mut charges = Vec::with_capacity(lines.len());
         let mut unopened = Vec::new();
-        for line in &verdict.lines {
+        for line in lines {
             let Some(installed) = self.installed.get(&line.policy) else { continue };
             let account = match &line.bucket {
                 None => installed.accounts.get(line.account),
@@ -82,6 +83,19 @@ impl Policies {
     /// The object behind an account, for marking its status stale.
     pub fn owner(&self, account: AccountId) -> Option<&ObjectKey> {
         self.installed.get(self.owners.get(&account)?).map(|installed| &installed.key)
+    }
+
+    /// The object that is this policy.
+    pub fn object(&self, policy: PolicyId) -> Option<&ObjectKey> {
+        self.installed.get(&policy).map(|installed| &installed.key)
+    }
+
+    /// The accounts of one part of a policy.
+    pub fn part(&self, policy: &str, bucket: &str) -> Vec<AccountId> {
+        let Some(installed) = self.by_name.get(policy).and_then(|id| self.installed.get(id)) else { return Vec::new() };
+        let bucket: Arc<str> = bucket.into();
+        let places = 0..installed.resources.len();
+        places.filter_map(|at| installed.buckets.get(&(at, bucket.clone())).copied()).collect()
     }
 
     /// An empty denial by this policy.
@@ -301,18 +315,28 @@ impl Engine {
                 let subject = Subject::new(object.uid, resource, namespace, &object.key.name, &value);
                 // An object that a rule cannot measure keeps what it was charged; the audit names it.
                 let Ok(verdict) = self.rulebook.measure(&subject) else { continue };
-                let (_, unopened) = self.policies.charges(&verdict);
-                self.policies.open_buckets(&mut self.ledger, unopened);
-                let (charges, _) = self.policies.charges(&verdict);
                 let terms = verdict.terms.unwrap_or(Terms::Adopt);
-                if charges.is_empty() && !self.ledger.is_live(object.uid) {
+                if !self.may_wait(resource) {
+                    self.charge_again(object.uid, &verdict.lines, &terms, out);
                     continue;
                 }
-                if let Ok(plan) = self.ledger.decide(object.uid, &charges, &terms) {
-                    let receipt = self.ledger.apply(plan);
-                    self.note_receipt(&receipt, out);
-                }
+                let (queueing, others) = self.split(&verdict.lines);
+                self.charge_again(object.uid, &queueing, &terms, out);
+                self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
             }
+        }
+    }
+
+    fn charge_again(&mut self, subject: SubjectId, lines: &[Line], terms: &Terms, out: &mut Publication) {
+        let (_, unopened) = self.policies.charges(lines);
+        self.policies.open_buckets(&mut self.ledger, unopened);
+        let (charges, _) = self.policies.charges(lines);
+        if charges.is_empty() && !self.ledger.is_live(subject) {
+            return;
+        }
+        if let Ok(plan) = self.ledger.decide(subject, &charges, terms) {
+            let receipt = self.ledger.apply(plan);
+            self.note_receipt(&receipt, out);
         }
     }
 
@@ -336,6 +360,7 @@ impl Engine {
         self.touched.extend_from_slice(&receipt.touched);
         for subject in &receipt.woken {
             if let Some(key) = self.subjects.get(subject).cloned() {
+                self.woken.push(key.clone());
                 self.mark_stale(key, out);
             }
         }

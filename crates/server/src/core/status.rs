@@ -9,7 +9,7 @@ use super::event::Publication;
 use super::object::{Draft, ObjectKey};
 
 /// Statuses written in one step, so that ten thousand busy quotas do not stall admissions.
-const PUBLISHED_MAX: usize = 128;
+pub(crate) const PUBLISHED_MAX: usize = 128;
 /// How long a status that a user wrote is shown before the ledger's takes its place.
 const WRITTEN_STATUS_SHOWN_MS: i64 = 5_000;
 
@@ -25,7 +25,7 @@ impl Engine {
         self.mark_stale(key.clone(), out);
     }
 
-    /// Writes the statuses that are behind, up to a bound; the answer says how many are left.
+    /// Writes the statuses that are behind, up to a bound; the answer says how many are left that could be written now.
     pub(super) fn publish_status(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) -> Answer {
         let due: Vec<ObjectKey> = self
             .stale
@@ -44,10 +44,11 @@ impl Engine {
         if !self.stale.is_empty() {
             out.stale_status = true;
         }
-        Answer::Published { remaining: self.stale.len() }
+        let is_due = |key: &&ObjectKey| self.written_status.get(*key).is_none_or(|until| *until <= now_ms);
+        Answer::Published { remaining: self.stale.iter().filter(is_due).count() }
     }
 
-    fn publish_one(&mut self, key: &ObjectKey, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
+    pub(super) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
         let Some(stored) = self.stored(key).cloned() else { return };
         let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
         let mut value = stored.value();

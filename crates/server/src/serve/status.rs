@@ -6,7 +6,7 @@ use std::time::Duration;
 use sequencer::Handle;
 
 use crate::api::system_clock;
-use crate::core::{Answer, Cache, Command};
+use crate::core::{Answer, Cache, Command, PUBLISHED_MAX};
 
 /// Between two looks: usage shown to watchers is at most this old, and a busy quota costs at most four writes a second.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -16,10 +16,23 @@ pub async fn publish(writes: Handle<Command, Answer>, cache: Arc<Cache>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if cache.take_stale_status() && writes.submit(Command::PublishStatus { now_ms: system_clock() }).await.is_err()
-        {
+        if !cache.take_stale_status() {
+            continue;
+        }
+        // A step writes so many at most, to let others in between. What became stale meanwhile waits for the next look.
+        let mut steps = 1;
+        let mut done = 0;
+        while done < steps {
+            let answer = writes.submit(Command::PublishStatus { now_ms: system_clock() }).await;
             // The sequencer has ended; so does everything else.
-            return;
+            let Ok(Answer::Published { remaining }) = answer else { return };
+            if done == 0 {
+                steps += remaining.div_ceil(PUBLISHED_MAX);
+            }
+            if remaining == 0 {
+                break;
+            }
+            done += 1;
         }
     }
 }

@@ -35,7 +35,7 @@ fn a_count_is_refused_at_the_limit_in_capsules_words() {
     create(&mut desk, "pods", "two", json!({})).unwrap();
     assert_eq!(
         create(&mut desk, "pods", "three", json!({})).unwrap_err(),
-        "creating resource exceeds limit for CustomQuota \"pods\" (requested=1, currentUsed=2, available=0, limit=2, \
+        "creating resource exceeds limit for CustomQuota \"pods\" (requested=1, currentUsed=3, available=0, limit=2, \
          inflightReserved=0)"
     );
     desk.delete(&resource("pods"), "a", "one").unwrap();
@@ -54,7 +54,7 @@ fn quantities_are_summed_and_growth_is_refused() {
     let refused = create(&mut desk, "persistentvolumeclaims", "two", claim("4Gi")).unwrap_err();
     assert_eq!(
         refused,
-        "updating resource exceeds limit for CustomQuota \"storage\" (requested=3Gi, currentUsed=3Gi, available=2Gi, \
+        "updating resource exceeds limit for CustomQuota \"storage\" (requested=3Gi, currentUsed=6Gi, available=2Gi, \
          limit=5Gi, inflightReserved=0)"
     );
     create(&mut desk, "persistentvolumeclaims", "two", claim("3Gi")).unwrap();

@@ -341,6 +341,22 @@ impl Near for Desk {
         found
     }
 
+    fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine> {
+        let key = AccountKey::new(policy, account, bucket);
+        let Some(account) = self.ledger.account(&key) else { return Vec::new() };
+        let holders: Vec<_> = self.ledger.subjects_of(account).into_iter().take(max).collect();
+        let all = self.charged(policy, usize::MAX);
+        holders.iter().flat_map(|uid| all.iter().filter(move |line| line.uid == *uid).cloned()).collect()
+    }
+
+    fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine> {
+        self.of(policy).into_iter().filter(|line| &*line.bucket == bucket).collect()
+    }
+
+    fn waits(&self, subject: SubjectId) -> bool {
+        self.ledger.is_waiting(subject)
+    }
+
     fn waiting(&self, policy: &str, _max: usize) -> Vec<SubjectLine> {
         let mut found = Vec::new();
         for ((resource, namespace, name), (uid, _)) in &self.objects {
