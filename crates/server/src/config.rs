@@ -60,6 +60,27 @@ pub struct Config {
     /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
     pub log: String,
     pub limits: Limits,
+    pub capsule: Capsule,
+}
+
+/// How Capsule's quotas are read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Capsule {
+    /// Whose word counts where Capsule's documentation and its releases differ.
+    pub reading: CapsuleReading,
+    /// Custom quotas count and refuse nothing.
+    pub observe_only: bool,
+    /// Where the QuantityLedgers of GlobalCustomQuotas are shown.
+    pub namespace: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CapsuleReading {
+    #[default]
+    Documentation,
+    Releases,
 }
 
 /// The limits worth changing; the others are constants.
@@ -91,7 +112,29 @@ impl Default for Config {
             event_ttl_seconds: EVENT_TTL_SECONDS,
             log: "info".into(),
             limits: Limits::default(),
+            capsule: Capsule::default(),
         }
+    }
+}
+
+impl Default for Capsule {
+    fn default() -> Capsule {
+        let settings = families::capsule::Settings::default();
+        Capsule {
+            reading: CapsuleReading::default(),
+            observe_only: settings.observe_only,
+            namespace: settings.namespace,
+        }
+    }
+}
+
+impl Capsule {
+    pub fn settings(&self) -> families::capsule::Settings {
+        let reading = match self.reading {
+            CapsuleReading::Documentation => families::capsule::Reading::Documentation,
+            CapsuleReading::Releases => families::capsule::Reading::Releases,
+        };
+        families::capsule::Settings { reading, observe_only: self.observe_only, namespace: self.namespace.clone() }
     }
 }
 
@@ -266,6 +309,10 @@ mod tests {
             "queuePerUser",
             "watchesPerUser",
             "drainSeconds",
+            "capsule",
+            "reading",
+            "observeOnly",
+            "namespace",
         ] {
             assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
         }
@@ -278,6 +325,8 @@ mod tests {
         let unknown = Config::parse("lisen: x").expect_err("unknown field");
         assert!(unknown.contains("lisen"), "{unknown}");
         assert_eq!(Config::parse("# nothing\n\n"), Ok(Config::default()));
+        let reading = Config::parse("capsule: {reading: hearsay}").expect_err("no such reading");
+        assert!(reading.contains("releases"), "{reading}");
         assert_eq!(Config::parse("limits: {connections: 5}").map(|config| config.limits.connections), Ok(5));
         for (text, good) in [("a:1", true), ("[::1]:0", true), ("a", false), ("a:b", false), ("a:70000", false)] {
             assert_eq!(Config { listen: text.into(), ..Config::default() }.check().is_ok(), good, "{text}");

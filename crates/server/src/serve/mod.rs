@@ -97,7 +97,7 @@ fn open_blocking(choice: StoreChoice, folder: &Path) -> Result<Box<dyn Store>, S
 /// What the configuration says about the families.
 fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
-    let mut settings = families::Settings::default();
+    let mut settings = families::Settings { capsule: config.capsule.settings(), ..families::Settings::default() };
     settings.kubernetes.observe_only = off("ResourceQuota");
     settings.kubernetes.ignore_limit_ranges = off("LimitRanger");
     if let Some(file) = &config.admission_configuration {
