@@ -1,20 +1,23 @@
 //! Owners and dependents: what nobody owns any longer is removed, what is orphaned is let go.
 //!
-//! One watch of metadata a resource feeds a graph of owners. New resources (a CustomResourceDefinition) are found by
+//! One watch a resource feeds a graph of owners. Only objects that have owners or are being deleted are kept in it: most
+//! objects are neither, and there may be a million of them. New resources (a CustomResourceDefinition) are found by
 //! asking discovery again when one of its definitions changes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::glance::Kin;
 use crate::resources::{self, Found};
 use crate::run::{Failed, gone_is_fine};
 
@@ -28,28 +31,58 @@ const RETRY_EVERY: Duration = Duration::from_millis(500);
 type Uid = String;
 
 /// One object as the graph knows it.
+#[derive(Clone)]
 struct Node {
-    resource: ApiResource,
-    namespaced: bool,
-    metadata: ObjectMeta,
+    found: Arc<Found>,
+    name: String,
+    namespace: Option<String>,
+    owners: Vec<OwnerReference>,
+    finalizers: Vec<String>,
+    deleting: bool,
+}
+
+impl Node {
+    fn new(found: Arc<Found>, metadata: ObjectMeta) -> Node {
+        Node {
+            found,
+            name: metadata.name.unwrap_or_default(),
+            namespace: metadata.namespace,
+            owners: metadata.owner_references.unwrap_or_default(),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
 }
 
 enum Seen {
-    Changed(Found, Box<ObjectMeta>),
+    Changed(Arc<Found>, Box<ObjectMeta>),
     Gone(Uid),
+    /// All objects of the resource are shown again, because the watch fell too far behind or has just begun.
+    Listing(Arc<Found>),
+    Listed(Arc<Found>),
 }
 
 #[derive(Default)]
 struct Graph {
+    /// Objects with owners, and objects being deleted.
     nodes: HashMap<Uid, Node>,
     dependents: HashMap<Uid, BTreeSet<Uid>>,
+    /// Owners outside of `nodes` that were asked for and exist; their end will be seen.
+    alive: HashSet<Uid>,
     /// Objects to look at again.
     pending: BTreeSet<Uid>,
+    /// Resources whose objects are being shown again, with those of `nodes` shown so far.
+    listings: Vec<(Arc<Found>, HashSet<Uid>)>,
+    /// Every resource that is watched.
+    watched: Vec<Arc<Found>>,
 }
 
 pub async fn run(client: Client) {
     let mut graph = Graph::default();
-    let mut watched: Vec<Found> = Vec::new();
     let mut events: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
     let mut discover = tokio::time::interval(DISCOVER_EVERY);
     let mut retry = tokio::time::interval(RETRY_EVERY);
@@ -58,9 +91,10 @@ pub async fn run(client: Client) {
             _ = discover.tick() => {
                 let Ok(found) = resources::deletable(&client).await else { continue };
                 for one in found.into_iter().filter(|one| !is_noise(&one.api)) {
-                    if !watched.contains(&one) {
+                    if !graph.watched.iter().any(|known| **known == one) {
+                        let one = Arc::new(one);
                         events.push(watch(&client, one.clone()));
-                        watched.push(one);
+                        graph.watched.push(one);
                     }
                 }
             }
@@ -82,18 +116,19 @@ fn is_noise(api: &ApiResource) -> bool {
     matches!((api.group.as_str(), api.plural.as_str()), ("", "events") | ("coordination.k8s.io", "leases"))
 }
 
-fn watch(client: &Client, found: Found) -> BoxStream<'static, Seen> {
-    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &found.api);
+fn watch(client: &Client, found: Arc<Found>) -> BoxStream<'static, Seen> {
+    let api = Api::<Kin>::all_with(client.clone(), &found.api);
     watcher(api, watcher::Config::default())
         .default_backoff()
         .filter_map(move |event| {
-            let found = found.clone();
             let seen = match event {
                 Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                    Some(Seen::Changed(found, Box::new(object.metadata)))
+                    Some(Seen::Changed(found.clone(), Box::new(object.metadata)))
                 }
-                Ok(watcher::Event::Delete(PartialObjectMeta { metadata, .. })) => metadata.uid.map(Seen::Gone),
-                Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => None,
+                Ok(watcher::Event::Delete(Kin { metadata })) => metadata.uid.map(Seen::Gone),
+                Ok(watcher::Event::Init) => Some(Seen::Listing(found.clone())),
+                Ok(watcher::Event::InitDone) => Some(Seen::Listed(found.clone())),
+                Err(_) => None,
             };
             std::future::ready(seen)
         })
@@ -103,32 +138,56 @@ fn watch(client: &Client, found: Found) -> BoxStream<'static, Seen> {
 impl Graph {
     fn take(&mut self, seen: Seen) {
         match seen {
-            Seen::Changed(found, metadata) => {
-                let Some(uid) = metadata.uid.clone() else { return };
+            Seen::Changed(found, mut metadata) => {
+                let Some(uid) = metadata.uid.take() else { return };
                 self.unlink(&uid);
-                let owners = metadata.owner_references.as_deref().unwrap_or_default();
-                for owner in owners {
+                let node = Node::new(found, *metadata);
+                if node.owners.is_empty() && !node.deleting {
+                    self.nodes.remove(&uid);
+                    return;
+                }
+                for owner in &node.owners {
                     self.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
                 }
-                if !owners.is_empty() || metadata.deletion_timestamp.is_some() {
-                    self.pending.insert(uid.clone());
+                if let Some((_, shown)) = self.listings.iter_mut().find(|(listed, _)| *listed == node.found) {
+                    shown.insert(uid.clone());
                 }
-                self.nodes.insert(uid, Node { resource: found.api, namespaced: found.namespaced, metadata: *metadata });
+                self.pending.insert(uid.clone());
+                self.nodes.insert(uid, node);
             }
+            Seen::Listing(found) => {
+                self.listings.retain(|(listed, _)| *listed != found);
+                self.listings.push((found, HashSet::new()));
+            }
+            Seen::Listed(found) => self.listed(&found),
             Seen::Gone(uid) => {
-                let owners: Vec<Uid> = self.owners(&uid).iter().map(|owner| owner.uid.clone()).collect();
                 self.unlink(&uid);
-                self.nodes.remove(&uid);
+                let owners = self.nodes.remove(&uid).map(|node| node.owners).unwrap_or_default();
+                self.alive.remove(&uid);
                 self.pending.remove(&uid);
                 self.pending.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
                 // An owner that waits for its dependents may be done now.
-                self.pending.extend(owners.into_iter().filter(|owner| self.nodes.contains_key(owner)));
+                let owners = owners.into_iter().map(|owner| owner.uid);
+                self.pending.extend(owners.filter(|owner| self.nodes.contains_key(owner)));
             }
         }
     }
 
+    /// What was not shown has gone while nobody looked; whether owners still exist has to be asked again.
+    fn listed(&mut self, found: &Arc<Found>) {
+        let Some(at) = self.listings.iter().position(|(listed, _)| listed == found) else { return };
+        let (_, shown) = self.listings.swap_remove(at);
+        let of_resource = self.nodes.iter().filter(|(_, node)| node.found == *found);
+        let gone: Vec<Uid> = of_resource.map(|(uid, _)| uid).filter(|uid| !shown.contains(*uid)).cloned().collect();
+        for uid in gone {
+            self.take(Seen::Gone(uid));
+        }
+        self.alive.clear();
+        self.pending.extend(self.nodes.keys().cloned());
+    }
+
     fn owners(&self, uid: &str) -> &[OwnerReference] {
-        self.nodes.get(uid).and_then(|node| node.metadata.owner_references.as_deref()).unwrap_or_default()
+        self.nodes.get(uid).map(|node| node.owners.as_slice()).unwrap_or_default()
     }
 
     fn unlink(&mut self, uid: &str) {
@@ -159,45 +218,46 @@ impl Graph {
     }
 
     /// Does what is due for one object; false when it has to be looked at again.
-    async fn look_at(&self, client: &Client, uid: &str) -> Result<bool, Failed> {
-        let Some(node) = self.nodes.get(uid) else { return Ok(true) };
-        if node.metadata.deletion_timestamp.is_some() {
-            let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
-            if finalizers.iter().any(|finalizer| finalizer == ORPHAN) {
-                return self.orphan_dependents(client, uid, node).await;
-            }
-            if finalizers.iter().any(|finalizer| finalizer == FOREGROUND) {
-                return self.delete_dependents(client, uid, node).await;
-            }
-            return Ok(true);
+    async fn look_at(&mut self, client: &Client, uid: &str) -> Result<bool, Failed> {
+        let Some(node) = self.nodes.get(uid).cloned() else { return Ok(true) };
+        if !node.deleting {
+            return self.collect(client, uid, &node).await;
         }
-        self.collect(client, uid, node).await
+        if node.has_finalizer(ORPHAN) {
+            return self.orphan_dependents(client, uid, &node).await;
+        }
+        if node.has_finalizer(FOREGROUND) {
+            return self.delete_dependents(client, uid, &node).await;
+        }
+        Ok(true)
     }
 
     /// Removes an object whose owners are all gone; lets go of the gone ones while another is left.
-    async fn collect(&self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
-        let owners = self.owners(uid);
-        if owners.is_empty() {
+    async fn collect(&mut self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
+        if node.owners.is_empty() {
             return Ok(true);
         }
         let (mut solid, mut gone) = (false, Vec::new());
         let mut waited_for = false;
-        for owner in owners {
+        for owner in &node.owners {
             match self.nodes.get(&owner.uid) {
                 Some(known) => {
-                    let foreground = known.metadata.deletion_timestamp.is_some()
-                        && known.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND);
+                    let foreground = known.deleting && known.has_finalizer(FOREGROUND);
                     waited_for |= foreground && owner.block_owner_deletion == Some(true);
                     solid |= !foreground;
                 }
-                // The graph may simply not know it yet: ask.
-                None if exists(client, node, owner).await? => solid = true,
+                None if self.alive.contains(&owner.uid) => solid = true,
+                // What has no owners itself is not in the graph: ask, once.
+                None if self.exists(client, node, owner).await? => {
+                    solid = true;
+                    self.alive.insert(owner.uid.clone());
+                }
                 None => gone.push(owner.uid.clone()),
             }
         }
         if solid {
             if !gone.is_empty() {
-                let kept: Vec<_> = owners.iter().filter(|owner| !gone.contains(&owner.uid)).collect();
+                let kept: Vec<_> = node.owners.iter().filter(|owner| !gone.contains(&owner.uid)).collect();
                 self.patch(client, node, uid, json!({"ownerReferences": kept})).await?;
             }
             return Ok(true);
@@ -227,7 +287,7 @@ impl Graph {
             let blocks =
                 self.owners(dependent).iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true));
             blocked |= blocks;
-            if child.metadata.deletion_timestamp.is_none() {
+            if !child.deleting {
                 self.collect_one(client, dependent, child).await?;
             }
         }
@@ -244,7 +304,7 @@ impl Graph {
     }
 
     async fn drop_finalizer(&self, client: &Client, uid: &str, node: &Node, gone: &str) -> Result<bool, Failed> {
-        let kept: Vec<_> = node.metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != gone).collect();
+        let kept: Vec<_> = node.finalizers.iter().filter(|finalizer| *finalizer != gone).collect();
         self.patch(client, node, uid, json!({"finalizers": kept})).await?;
         Ok(true)
     }
@@ -256,8 +316,7 @@ impl Graph {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        match gone_is_fine(api(client, node).delete(name, &params).await) {
+        match gone_is_fine(api(client, node).delete(&node.name, &params).await) {
             // Somebody else's object has the name by now.
             Err(Failed::Api(kube::Error::Api(status))) if status.code == 409 => Ok(()),
             other => other.map(|_| ()),
@@ -273,36 +332,93 @@ impl Graph {
         mut metadata: serde_json::Value,
     ) -> Result<(), Failed> {
         metadata["uid"] = uid.into();
-        let name = node.metadata.name.as_deref().unwrap_or_default();
         let patch = Patch::Merge(json!({"metadata": metadata}));
-        match gone_is_fine(api(client, node).patch_metadata(name, &PatchParams::default(), &patch).await) {
+        match gone_is_fine(api(client, node).patch_metadata(&node.name, &PatchParams::default(), &patch).await) {
             Err(Failed::Api(kube::Error::Api(status))) if status.code == 409 || status.code == 422 => Ok(()),
             other => other.map(|_| ()),
         }
     }
-}
 
-fn api(client: &Client, node: &Node) -> Api<DynamicObject> {
-    match node.metadata.namespace.as_deref().filter(|_| node.namespaced) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &node.resource),
-        None => Api::all_with(client.clone(), &node.resource),
+    /// Whether an owner exists under its name with its uid.
+    async fn exists(&self, client: &Client, child: &Node, owner: &OwnerReference) -> Result<bool, Failed> {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let of_kind = |found: &&Arc<Found>| found.api.group == group && found.api.kind == owner.kind;
+        let found = match self.watched.iter().find(of_kind) {
+            Some(found) => Some(found.clone()),
+            None => resources::deletable(client).await?.into_iter().map(Arc::new).find(|found| of_kind(&found)),
+        };
+        // A kind that is not served cannot be asked for; an owner that cannot be checked is taken to exist.
+        let Some(found) = found else { return Ok(true) };
+        let resource =
+            ApiResource { version: version.to_owned(), api_version: owner.api_version.clone(), ..found.api.clone() };
+        let api: Api<DynamicObject> = match child.namespace.as_deref().filter(|_| found.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let live = gone_is_fine(api.get_metadata(&owner.name).await)?;
+        Ok(live.is_some_and(|live| live.metadata.uid.as_deref() == Some(owner.uid.as_str())))
     }
 }
 
-/// Whether an owner exists under its name with its uid.
-async fn exists(client: &Client, child: &Node, owner: &OwnerReference) -> Result<bool, Failed> {
-    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-    let kind = GroupVersionKind::gvk(group, version, &owner.kind);
-    let found = resources::deletable(client).await?;
-    let Some(found) = found.into_iter().find(|found| found.api.group == group && found.api.kind == kind.kind) else {
-        // A kind that is not served cannot be asked for; an owner that cannot be checked is taken to exist.
-        return Ok(true);
-    };
-    let resource = ApiResource { version: version.to_owned(), api_version: owner.api_version.clone(), ..found.api };
-    let api: Api<DynamicObject> = match child.metadata.namespace.as_deref().filter(|_| found.namespaced) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let live = gone_is_fine(api.get_metadata(&owner.name).await)?;
-    Ok(live.is_some_and(|live| live.metadata.uid.as_deref() == Some(owner.uid.as_str())))
+fn api(client: &Client, node: &Node) -> Api<DynamicObject> {
+    match node.namespace.as_deref().filter(|_| node.found.namespaced) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &node.found.api),
+        None => Api::all_with(client.clone(), &node.found.api),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(plural: &str) -> Arc<Found> {
+        let api = ApiResource {
+            group: String::new(),
+            version: "v1".into(),
+            api_version: "v1".into(),
+            kind: plural.to_owned(),
+            plural: plural.to_owned(),
+        };
+        Arc::new(Found { api, namespaced: true })
+    }
+
+    fn object(uid: &str, owner: Option<&str>) -> Box<ObjectMeta> {
+        let owners = owner.map(|uid| vec![OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() }]);
+        Box::new(ObjectMeta { uid: Some(uid.to_owned()), owner_references: owners, ..ObjectMeta::default() })
+    }
+
+    #[test]
+    fn only_relations_are_kept() {
+        let (pods, mut graph) = (found("pods"), Graph::default());
+        graph.take(Seen::Changed(pods.clone(), object("alone", None)));
+        graph.take(Seen::Changed(pods.clone(), object("child", Some("parent"))));
+        assert_eq!(graph.nodes.keys().collect::<Vec<_>>(), ["child"]);
+        graph.take(Seen::Changed(pods, object("child", None)));
+        assert!(graph.nodes.is_empty() && graph.dependents.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_an_owner_brings_up_its_dependents() {
+        let mut graph = Graph::default();
+        graph.take(Seen::Changed(found("pods"), object("child", Some("parent"))));
+        graph.pending.clear();
+        graph.take(Seen::Gone("parent".to_owned()));
+        assert!(graph.pending.contains("child"));
+    }
+
+    #[test]
+    fn what_a_new_listing_does_not_show_has_gone() {
+        let (pods, sets, mut graph) = (found("pods"), found("sets"), Graph::default());
+        graph.take(Seen::Changed(sets.clone(), object("parent", Some("grandparent"))));
+        graph.take(Seen::Changed(pods.clone(), object("stays", Some("parent"))));
+        graph.take(Seen::Changed(pods.clone(), object("went", Some("parent"))));
+        graph.alive.insert("grandparent".to_owned());
+        graph.pending.clear();
+        graph.take(Seen::Listing(pods.clone()));
+        graph.take(Seen::Changed(pods.clone(), object("stays", Some("parent"))));
+        graph.take(Seen::Listed(pods));
+        assert!(graph.nodes.contains_key("parent") && graph.nodes.contains_key("stays"));
+        assert!(!graph.nodes.contains_key("went"));
+        assert!(graph.alive.is_empty() && graph.pending.contains("stays"));
+    }
 }

@@ -7,6 +7,7 @@ mod deployments;
 mod event_expiry;
 mod events;
 mod garbage;
+mod glance;
 mod namespaces;
 mod pods;
 mod pool_claims;
@@ -34,15 +35,16 @@ pub struct Settings {
 /// Starts every controller. They run until the set is dropped or shut down; each restarts its watches by itself.
 pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
     let mut set = JoinSet::new();
-    let pods = pods::Pods::start(&client, &mut set);
+    let mut pods = pods::Pods::new();
     set.spawn(namespaces::run(client.clone()));
     set.spawn(event_expiry::run(client.clone(), settings.event_ttl));
     set.spawn(service_accounts::run(client.clone(), settings));
     set.spawn(garbage::run(client.clone()));
-    set.spawn(volumes::claims(client.clone(), pods.clone()));
+    set.spawn(volumes::claims(client.clone(), pods.claimants(), pods.changes()));
     set.spawn(volumes::volumes(client.clone()));
-    set.spawn(replicas::replica_sets(client.clone(), pods.clone()));
-    set.spawn(replicas::replication_controllers(client.clone(), pods));
+    set.spawn(replicas::replica_sets(client.clone(), pods.changes()));
+    set.spawn(replicas::replication_controllers(client.clone(), pods.changes()));
+    set.spawn(pods.run(client.clone()));
     set.spawn(deployments::run(client.clone()));
     set.spawn(resource_pools::run(client.clone()));
     set.spawn(pool_claims::run(client.clone()));

@@ -1,55 +1,80 @@
-//! One watch of all pods, shared by the controllers that count or look at them.
+//! One watch of all pods, shared by the controllers that count them or free what they used.
+
+use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::reflector::{self, Store};
+use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use std::sync::Arc;
-use tokio::sync::broadcast;
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 
-/// Pod changes a listener may be behind by; one that is further behind looks at everything again.
-const BEHIND_MAX: usize = 4096;
+use crate::glance::PodGlance;
 
-/// All pods, and a signal for each change.
-#[derive(Clone)]
+/// Changes that wait for one listener. When they are full the watch waits: no change is lost, and a watch that waits too
+/// long is told to begin anew, which shows every pod again.
+const WAITING_MAX: usize = 1024;
+
+/// The watch before it runs: whoever wants to hear of changes says so first.
 pub struct Pods {
-    pub store: Store<Pod>,
-    changes: broadcast::Sender<Arc<Pod>>,
+    claimants: Store<PodGlance>,
+    writer: Writer<PodGlance>,
+    listeners: Vec<mpsc::Sender<Arc<PodGlance>>>,
 }
 
 impl Pods {
-    pub fn start(client: &Client, set: &mut JoinSet<()>) -> Pods {
-        let (store, writer) = reflector::store();
-        let (changes, _) = broadcast::channel(BEHIND_MAX);
-        let pods = Pods { store, changes: changes.clone() };
-        let watch = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).default_backoff();
-        let stream = reflector::reflector(writer, watch).touched_objects();
-        set.spawn(async move {
-            stream
-                .for_each(|pod| {
-                    if let Ok(pod) = pod {
-                        // Nobody may be listening at the moment.
-                        let _ = changes.send(Arc::new(pod));
-                    }
-                    std::future::ready(())
-                })
-                .await;
-        });
-        pods
+    pub fn new() -> Pods {
+        let (claimants, writer) = reflector::store();
+        Pods { claimants, writer, listeners: Vec::new() }
     }
 
-    /// Every pod that changes from now on. A listener that fell behind is told by `None`.
-    pub fn changes(&self) -> impl futures::Stream<Item = Option<Arc<Pod>>> + use<> {
-        let receiver = self.changes.subscribe();
+    /// The pods that mount claims.
+    pub fn claimants(&self) -> Store<PodGlance> {
+        self.claimants.clone()
+    }
+
+    /// Every pod with an owner or with claims, as it is found and whenever it changes.
+    pub fn changes(&mut self) -> impl futures::Stream<Item = Arc<PodGlance>> + use<> {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        self.listeners.push(sender);
         futures::stream::unfold(receiver, |mut receiver| async move {
-            match receiver.recv().await {
-                Ok(pod) => Some((Some(pod), receiver)),
-                Err(broadcast::error::RecvError::Lagged(_)) => Some((None, receiver)),
-                Err(broadcast::error::RecvError::Closed) => None,
-            }
+            let pod = receiver.recv().await?;
+            Some((pod, receiver))
         })
+    }
+
+    pub async fn run(mut self, client: Client) {
+        let mut watch = watcher(Api::<PodGlance>::all(client), watcher::Config::default()).default_backoff().boxed();
+        while let Some(event) = watch.next().await {
+            let pod = match event {
+                Ok(
+                    watcher::Event::Apply(ref pod)
+                    | watcher::Event::InitApply(ref pod)
+                    | watcher::Event::Delete(ref pod),
+                ) => pod,
+                Ok(ref begin_or_end) => {
+                    self.writer.apply_watcher_event(begin_or_end);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the watch of pods begins anew");
+                    continue;
+                }
+            };
+            // Volumes of a pod never change, so a pod without claims never enters.
+            let claims = pod.claims().next().is_some();
+            if !claims && pod.metadata.owner_references.is_none() {
+                continue;
+            }
+            let seen = Arc::new(pod.clone());
+            if claims && let Ok(event) = &event {
+                self.writer.apply_watcher_event(event);
+            }
+            for listener in &self.listeners {
+                // A listener that has ended needs nothing.
+                let _ended = listener.send(seen.clone()).await;
+            }
+        }
     }
 }
 

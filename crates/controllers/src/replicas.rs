@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
@@ -18,7 +18,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::events::Events;
-use crate::pods::{Pods, is_active};
+use crate::glance::PodGlance;
+use crate::pods::is_active;
 use crate::run::{Failed, drive, gone_is_fine};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
@@ -94,21 +95,21 @@ impl Replicated for ReplicationController {
     }
 }
 
-pub async fn replica_sets(client: Client, pods: Pods) {
+pub async fn replica_sets(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
     run::<ReplicaSet>(client, pods).await;
 }
 
-pub async fn replication_controllers(client: Client, pods: Pods) {
+pub async fn replication_controllers(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
     run::<ReplicationController>(client, pods).await;
 }
 
-async fn run<K: Replicated>(client: Client, pods: Pods) {
-    let touched = pods.changes().filter_map(|pod| async move { owner::<K>(&*pod?) });
+async fn run<K: Replicated>(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
+    let touched = pods.filter_map(|pod| async move { owner::<K>(&pod) });
     let controller = Controller::new(Api::<K>::all(client.clone()), watcher::Config::default()).reconcile_on(touched);
     drive(controller, reconcile::<K>, Arc::new(client), K::KIND).await;
 }
 
-fn owner<K: Replicated>(pod: &Pod) -> Option<ObjectRef<K>> {
+fn owner<K: Replicated>(pod: &PodGlance) -> Option<ObjectRef<K>> {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     (owner.kind == K::KIND && owner.api_version == K::API_VERSION)
         .then(|| ObjectRef::new(&owner.name).within(&pod.namespace().unwrap_or_default()))

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::events::Events;
-use crate::pods::Pods;
+use crate::glance::PodGlance;
 use crate::run::{Failed, drive, gone_is_fine};
 
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -20,11 +20,16 @@ const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 struct Context {
     client: Client,
-    pods: Pods,
+    /// The pods that mount claims.
+    claimants: Store<PodGlance>,
 }
 
-pub async fn claims(client: Client, pods: Pods) {
-    let freed = pods.changes().filter_map(std::future::ready).flat_map(|pod| futures::stream::iter(claims_of(&pod)));
+pub async fn claims(
+    client: Client,
+    claimants: Store<PodGlance>,
+    pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static,
+) {
+    let freed = pods.flat_map(|pod| futures::stream::iter(claims_of(&pod)));
     let bound = |volume: PersistentVolume| {
         let claim = volume.spec.and_then(|spec| spec.claim_ref);
         claim.and_then(|claim| Some(ObjectRef::new(&claim.name?).within(&claim.namespace?)))
@@ -32,24 +37,18 @@ pub async fn claims(client: Client, pods: Pods) {
     let controller = Controller::new(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default())
         .watches(Api::<PersistentVolume>::all(client.clone()), watcher::Config::default(), bound)
         .reconcile_on(freed);
-    drive(controller, reconcile_claim, Arc::new(Context { client, pods }), "claims").await;
+    drive(controller, reconcile_claim, Arc::new(Context { client, claimants }), "claims").await;
 }
 
 /// The claims a pod uses.
-fn claims_of(pod: &Pod) -> Vec<ObjectRef<PersistentVolumeClaim>> {
+fn claims_of(pod: &PodGlance) -> Vec<ObjectRef<PersistentVolumeClaim>> {
     let namespace = pod.namespace().unwrap_or_default();
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    volumes
-        .into_iter()
-        .flatten()
-        .filter_map(|volume| volume.persistent_volume_claim.as_ref())
-        .map(|claim| ObjectRef::new(&claim.claim_name).within(&namespace))
-        .collect()
+    pod.claims().map(|claim| ObjectRef::new(claim).within(&namespace)).collect()
 }
 
 async fn reconcile_claim(claim: Arc<PersistentVolumeClaim>, context: Arc<Context>) -> Result<Action, Failed> {
     if claim.metadata.deletion_timestamp.is_some() {
-        if protects(&*claim, CLAIM_PROTECTION) && !in_use(&claim, &context.pods) {
+        if protects(&*claim, CLAIM_PROTECTION) && !in_use(&claim, &context.claimants) {
             unprotect(&context.client, &*claim, CLAIM_PROTECTION).await?;
         }
         return Ok(Action::await_change());
@@ -58,12 +57,12 @@ async fn reconcile_claim(claim: Arc<PersistentVolumeClaim>, context: Arc<Context
     Ok(Action::await_change())
 }
 
-fn in_use(claim: &PersistentVolumeClaim, pods: &Pods) -> bool {
-    let this = ObjectRef::from_obj(claim);
-    pods.store.state().iter().any(|pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Failed" | "Succeeded"))
-            && claims_of(pod).iter().any(|used| used.name == this.name && used.namespace == this.namespace)
+fn in_use(claim: &PersistentVolumeClaim, claimants: &Store<PodGlance>) -> bool {
+    let (namespace, name) = (claim.metadata.namespace.as_deref(), claim.metadata.name.as_deref());
+    claimants.state().iter().any(|pod| {
+        !matches!(pod.phase(), Some("Failed" | "Succeeded"))
+            && pod.metadata.namespace.as_deref() == namespace
+            && pod.claims().any(|used| Some(used) == name)
     })
 }
 

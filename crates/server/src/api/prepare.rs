@@ -293,7 +293,7 @@ pub(super) struct CacheWorld<'a>(pub &'a Cache);
 impl World for CacheWorld<'_> {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
         let listing = self.0.list(resource);
-        listing.range(namespace, None).map(|object| Arc::new(object.value())).collect()
+        listing.range(namespace, None).map(|object| object.tree()).collect()
     }
 
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {

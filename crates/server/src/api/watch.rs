@@ -31,7 +31,7 @@ const WATCH_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How often a watcher that allows bookmarks learns how far it has seen.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes handed to the connection in one piece.
-const PIECE_BYTES: usize = 64 * 1024;
+const PIECE_BYTES: usize = 16 * 1024;
 
 impl Api {
     pub(super) async fn watch(&self, call: Call) -> ApiResult<Response<Body>> {
@@ -51,6 +51,7 @@ impl Api {
             initial: VecDeque::new(),
             initial_end: None,
             cursor: cache.watch(resource, asked),
+            taken: Vec::new().into_iter(),
             seen: asked,
             cache,
             view,
@@ -98,6 +99,8 @@ struct Watcher {
     /// The revision of the bookmark that ends the initial state.
     initial_end: Option<u64>,
     cursor: WatchCursor,
+    /// Changes taken from the history and not sent yet.
+    taken: std::vec::IntoIter<Arc<Event>>,
     /// Every change up to here has been sent.
     seen: u64,
     cache: Arc<Cache>,
@@ -121,14 +124,15 @@ impl Watcher {
             return Some(self.initial_piece());
         }
         loop {
+            if let Some(piece) = self.piece() {
+                return Some(piece);
+            }
             // Read before the poll: if that finds nothing, nothing up to here is missing.
             let visible = self.cache.revision();
             match self.cursor.poll() {
                 WatchPoll::Events(events) => {
                     self.seen = self.cursor.position();
-                    if let Some(piece) = self.piece(&events) {
-                        return Some(piece);
-                    }
+                    self.taken = events.into_iter();
                 }
                 WatchPoll::TooOld => {
                     self.over = true;
@@ -185,17 +189,17 @@ impl Watcher {
         self.view.event_object(&self.cache, object, first)
     }
 
-    /// The lines of these events; none when the selection wants none of them.
-    fn piece(&mut self, events: &[Arc<Event>]) -> Option<Bytes> {
+    /// Lines of what was taken from the history; none when the selection wants nothing of it, or all is sent.
+    fn piece(&mut self) -> Option<Bytes> {
         let everything = self.selection.is_everything();
         let mut only: Option<Bytes> = None;
         let mut out = BytesMut::new();
-        for event in events {
-            let line = if everything && self.is_of_namespace(event) && self.view.form == Form::Object {
+        while let Some(event) = self.taken.next() {
+            let line = if everything && self.is_of_namespace(&event) && self.view.form == Form::Object {
                 // The common watcher: one line, made once for all of them.
                 if self.view.is_renamed() { self.line(event.kind, &event.object) } else { event.line() }
             } else {
-                match self.selected_line(event) {
+                match self.selected_line(&event) {
                     Some(line) => line,
                     None => continue,
                 }
@@ -203,9 +207,16 @@ impl Watcher {
             match only.take() {
                 None if out.is_empty() => only = Some(line),
                 first => {
+                    if out.is_empty() {
+                        // One allocation a piece, of a size that comes back: growing to it would touch new pages each time.
+                        out.reserve(PIECE_BYTES + line.len());
+                    }
                     out.extend_from_slice(&first.unwrap_or_default());
                     out.extend_from_slice(&line);
                 }
+            }
+            if out.len() >= PIECE_BYTES {
+                break;
             }
         }
         only.or_else(|| (!out.is_empty()).then(|| out.freeze()))

@@ -31,7 +31,7 @@ impl Engine {
 
 impl World for EngineView<'_> {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
-        self.engine.objects_in(resource, &namespace.into()).map(|object| Arc::new(object.value())).collect()
+        self.engine.objects_in(resource, &namespace.into()).map(|object| object.tree()).collect()
     }
 
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {

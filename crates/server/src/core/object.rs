@@ -54,9 +54,21 @@ pub struct Object {
     pub json: Bytes,
     /// What a family made of it. Boxed: a million objects have none.
     made: OnceLock<Box<Made>>,
+    /// The same as a tree, for objects that admission reads again and again.
+    tree: OnceLock<Arc<Value>>,
 }
 
 impl Object {
+    pub fn new(
+        key: ObjectKey,
+        uid: SubjectId,
+        revision: u64,
+        labels: Box<[(Box<str>, Box<str>)]>,
+        json: Bytes,
+    ) -> Self {
+        Self { key, uid, revision, labels, json, made: OnceLock::new(), tree: OnceLock::new() }
+    }
+
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
     }
@@ -68,13 +80,18 @@ impl Object {
 
     /// The same object in other words, at another revision.
     pub fn said_again(&self, revision: u64, json: Bytes) -> Object {
-        let (key, labels) = (self.key.clone(), self.labels.clone());
-        Object { key, uid: self.uid, revision, labels, json, made: OnceLock::new() }
+        Object::new(self.key.clone(), self.uid, revision, self.labels.clone(), json)
     }
 
     /// What a family makes of it, made once. An object belongs to one family, which always makes the same.
     pub fn made(&self, make: &dyn Fn(&Value) -> Made) -> Made {
         Made::clone(self.made.get_or_init(|| Box::new(make(&self.value()))))
+    }
+
+    /// [`Object::value`], kept for the next who asks. For kinds of which there are few: a tree takes several times the
+    /// memory of its text.
+    pub fn tree(&self) -> Arc<Value> {
+        self.tree.get_or_init(|| Arc::new(self.value())).clone()
     }
 
     /// The row's value: facts first, so that a start does not have to parse a million objects.
@@ -106,8 +123,7 @@ impl Object {
             Some(std::str::from_utf8(take(&mut rest, length as usize)?).ok()?.into())
         };
         let labels = (0..count).map(|_| Some((text()?, text()?))).collect::<Option<Vec<_>>>()?;
-        let json = Bytes::copy_from_slice(rest);
-        Some(Self { key, uid, revision, labels: labels.into(), json, made: OnceLock::new() })
+        Some(Self::new(key, uid, revision, labels.into(), Bytes::copy_from_slice(rest)))
     }
 }
 
@@ -158,7 +174,7 @@ impl Draft {
     /// The object at `revision`.
     pub fn finish(self, key: ObjectKey, revision: u64) -> (Object, Value) {
         let json = splice(&self.rendered, self.revision_at, revision);
-        (Object { key, uid: self.uid, revision, labels: self.labels, json, made: OnceLock::new() }, self.value)
+        (Object::new(key, self.uid, revision, self.labels, json), self.value)
     }
 
     /// The object as a dry run shows it: as if it had been stored, at the revision it was based on.
@@ -167,8 +183,7 @@ impl Draft {
             Some(revision) => splice(&self.rendered, self.revision_at, revision),
             None => self.rendered.into(),
         };
-        let revision = revision.unwrap_or(0);
-        Object { key, uid: self.uid, revision, labels: self.labels, json, made: OnceLock::new() }
+        Object::new(key, self.uid, revision.unwrap_or(0), self.labels, json)
     }
 }
 
