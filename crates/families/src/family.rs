@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use kinds::field_error::FieldError;
-use ledger::{Balance, Explanation, SubjectId};
+use ledger::{Balance, ExplainedLine, Explanation, SubjectId};
 use quantity::{Amount, Format};
 use rules::{Compiled, GroupResource};
 use serde_json::Value;
@@ -112,6 +112,11 @@ pub trait Near: World + Balances {
     }
 
     fn explain(&self, subject: SubjectId) -> Explanation;
+
+    /// The accounts for which a subject waits. Unlike [`Near::explain`] this does not count who is ahead.
+    fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
+        self.explain(subject).blocking().cloned().collect()
+    }
 }
 
 /// How much one stored object is charged on one account of a policy.

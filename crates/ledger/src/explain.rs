@@ -5,6 +5,7 @@ use quantity::{Amount, Format};
 use crate::account::{AccountId, AccountKey, Balance};
 use crate::charge::{Line, SubjectId};
 use crate::ledger::{Ledger, State};
+use crate::queue::Waiter;
 use crate::subjects::Pending;
 use crate::terms::{Discipline, Place};
 
@@ -63,6 +64,35 @@ impl Ledger {
         Explanation { state, lines }
     }
 
+    /// The accounts for which a waiter waits, by key. Nobody is counted: in a long line this is much cheaper than to
+    /// explain.
+    pub fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
+        let pending = self.subjects.find(subject).and_then(|slot| self.subjects.get(slot).pending.as_deref());
+        let Some(Pending::Wait { discipline, position, wanted }) = pending else { return Vec::new() };
+        let place = Place::new(position, subject);
+        let mut lines: Vec<ExplainedLine> = Vec::new();
+        for line in wanted {
+            let room = self.known(line.account).room();
+            let missing = self.missing(line, room);
+            let first = match (self.queue(line.account), discipline) {
+                (Some(queue), Discipline::Ordered) => queue.ahead_of(&place).find(|(_, one)| exhausts(one, room)),
+                _ => None,
+            };
+            let blocked_by = first.map(|(ahead, _)| ahead.subject);
+            if missing.is_some() || blocked_by.is_some() {
+                lines.push(ExplainedLine { missing, blocked_by, ..self.explain_line(line) });
+            }
+        }
+        lines.sort_by(|left, right| left.key.cmp(&right.key));
+        lines
+    }
+
+    /// How much an account lacks for a line. While over a lowered limit the excess is missing, too; beyond the number
+    /// type it cannot be told.
+    fn missing(&self, line: &Line, room: Amount) -> Option<Amount> {
+        (line.amount() > room).then(|| line.amount().checked_sub(room).unwrap_or(line.amount()))
+    }
+
     fn explain_line(&self, line: &Line) -> ExplainedLine {
         let entry = self.known(line.account);
         ExplainedLine {
@@ -81,21 +111,22 @@ impl Ledger {
     fn explain_waiting(&self, line: &Line, place: &Place, discipline: Discipline) -> ExplainedLine {
         let mut explained = self.explain_line(line);
         let room = self.known(line.account).room();
-        if line.amount() > room {
-            // While over a lowered limit the excess is missing, too; beyond the number type it cannot be told.
-            explained.missing = Some(line.amount().checked_sub(room).unwrap_or(line.amount()));
-        }
+        explained.missing = self.missing(line, room);
         let Some(queue) = self.queue(line.account) else { return explained };
         for (ahead, waiter) in queue.ahead_of(place) {
             explained.ahead += 1;
             if explained.ahead_first.len() < AHEAD_NAMED_MAX {
                 explained.ahead_first.push(ahead.subject);
             }
-            let exhausts = waiter.discipline == Discipline::Ordered && waiter.need > room;
-            if discipline == Discipline::Ordered && exhausts && explained.blocked_by.is_none() {
+            if discipline == Discipline::Ordered && explained.blocked_by.is_none() && exhausts(waiter, room) {
                 explained.blocked_by = Some(ahead.subject);
             }
         }
         explained
     }
+}
+
+/// Whether a waiter keeps those behind it from an account.
+fn exhausts(waiter: &Waiter, room: Amount) -> bool {
+    waiter.discipline == Discipline::Ordered && waiter.need > room
 }

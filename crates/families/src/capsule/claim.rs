@@ -174,9 +174,9 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
         }
         return;
     }
-    let explanation = near.explain(subject(claim));
-    let lines = explanation
-        .blocking()
+    let blocking = near.blocking(subject(claim));
+    let lines = blocking
+        .iter()
         .filter(|line| line.key.policy == policy && line.key.bucket.is_empty() && &*line.key.resource != CLAIMS);
     let (mut exhausted, mut queued) = (Vec::new(), Vec::new());
     for line in lines {

@@ -49,7 +49,7 @@ pub struct Engine {
     pub(super) queueing: HashSet<GroupResource>,
     /// Objects that were granted in this step what they waited for.
     pub(super) woken: Vec<ObjectKey>,
-    /// Policies as trees, by revision.
+    /// Policies and claims as trees, by revision.
     pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// Whether the store has room for more.
     pub(super) space: Space,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Near, SubjectLine, World};
-use ledger::{AccountKey, Charge, Explanation, State, SubjectId};
+use ledger::{AccountKey, Charge, ExplainedLine, Explanation, State, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ use super::object::{Object, ObjectKey};
 /// sums are exact whatever is named.
 const LOOKED_AT_MAX: usize = 10_000;
 
-/// Policies kept as trees between two looks at them.
-const TREES_MAX: usize = 64;
+/// Policies and claims kept as trees between two looks at them.
+const TREES_MAX: usize = 4096;
 
 pub(super) struct EngineView<'a> {
     engine: &'a Engine,
@@ -37,10 +37,10 @@ impl World for EngineView<'_> {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
         let object = self.engine.stored(&key)?;
-        if !self.engine.policy_resources.contains(resource) {
+        if !self.engine.projected_resources.contains(resource) {
             return Some(Arc::new(object.value()));
         }
-        // Every claim asks for its pool, whose status is long.
+        // Every claim asks for its pool, whose status is long, and for the claims beside it.
         let mut trees = self.engine.trees.borrow_mut();
         if let Some((revision, tree)) = trees.get(&key)
             && *revision == object.revision
@@ -183,6 +183,10 @@ impl Near for EngineView<'_> {
 
     fn explain(&self, subject: SubjectId) -> Explanation {
         self.engine.ledger.explain(subject)
+    }
+
+    fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
+        self.engine.ledger.blocking(subject)
     }
 }
 
