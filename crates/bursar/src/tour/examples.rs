@@ -25,14 +25,27 @@ macro_rules! example {
 }
 
 /// Every example, in the order a newcomer should see them.
-pub static ALL: &[Example] = &[example!(
-    "kubernetes",
-    "01-namespace.yaml",
-    "02-quota.yaml",
-    "03-deployment.yaml",
-    "04-limit-range.yaml",
-    "05-pod.yaml",
-)];
+pub static ALL: &[Example] = &[
+    example!(
+        "kubernetes",
+        "01-namespace.yaml",
+        "02-quota.yaml",
+        "03-deployment.yaml",
+        "04-limit-range.yaml",
+        "05-pod.yaml",
+    ),
+    example!(
+        "capsule",
+        "01-namespaces.yaml",
+        "02-quotas.yaml",
+        "03-claim.yaml",
+        "04-claim-too-large.yaml",
+        "05-hostile.yaml",
+        "06-pool.yaml",
+        "07-pool-claims.yaml",
+        "08-pod.yaml",
+    ),
+];
 
 pub fn find(name: &str) -> Option<&'static Example> {
     ALL.iter().find(|example| example.name == name)

@@ -33,7 +33,7 @@ pub struct Kubectl<'a> {
 struct Line {
     words: Vec<String>,
     namespace: Option<String>,
-    file: Option<String>,
+    files: Vec<String>,
     output: Option<String>,
     selector: Option<String>,
     replicas: Option<i64>,
@@ -72,12 +72,15 @@ impl<'a> Kubectl<'a> {
     }
 
     async fn each_document(&self, line: &Line, verb: Verb) -> anyhow::Result<String> {
-        let file = line.file.as_deref().context("a file is needed: -f FILE")?;
-        let text = self.example.file(file).with_context(|| format!("the example has no file {file:?}"))?;
+        anyhow::ensure!(!line.files.is_empty(), "a file is needed: -f FILE");
         let mut said = String::new();
-        for document in text.split("\n---").map(str::trim).filter(|document| !document.is_empty()) {
-            let object: DynamicObject = serde_saphyr::from_str(document).with_context(|| format!("reading {file}"))?;
-            said.push_str(&self.one_document(line, verb, file, object).await?);
+        for file in &line.files {
+            let text = self.example.file(file).with_context(|| format!("the example has no file {file:?}"))?;
+            for document in text.split("\n---").map(str::trim).filter(|document| !document.is_empty()) {
+                let object: DynamicObject =
+                    serde_saphyr::from_str(document).with_context(|| format!("reading {file}"))?;
+                said.push_str(&self.one_document(line, verb, file, object).await?);
+            }
         }
         Ok(said)
     }
@@ -332,7 +335,7 @@ impl Line {
             let value = given.or_else(|| words.next()).with_context(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "-n" | "--namespace" => line.namespace = Some(value),
-                "-f" | "--filename" => line.file = Some(value),
+                "-f" | "--filename" => line.files.push(value),
                 "-o" | "--output" => line.output = Some(value),
                 "-l" | "--selector" => line.selector = Some(value),
                 "--replicas" => line.replicas = Some(value.parse()?),

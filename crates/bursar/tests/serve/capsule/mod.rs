@@ -2,6 +2,7 @@
 
 mod claims;
 mod exact;
+mod examples;
 mod pools;
 mod quotas;
 mod readings;
