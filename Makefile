@@ -55,4 +55,4 @@ fuzz:
 
 # All benchmarks; each ends with its figures.
 bench:
-	for name in ledger serve quota; do cargo run --release -- bench $$name || exit 1; done
+	for name in ledger serve quota capsule; do cargo run --release -- bench $$name || exit 1; done

@@ -147,6 +147,12 @@ impl Connection {
         Ok(body)
     }
 
+    pub async fn delete(&mut self, path: &str) -> anyhow::Result<()> {
+        let (status, body) = self.whole(Method::DELETE, path, (JSON, JSON), Bytes::new()).await?;
+        ensure!(status.is_success(), "DELETE {path}: {status} {}", String::from_utf8_lossy(&body));
+        Ok(())
+    }
+
     pub async fn get_json(&mut self, path: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_slice(&self.get(path, JSON).await?)?)
     }

@@ -3,6 +3,7 @@
 //! Both get the same requests from the same generator, in turns, because machines are noisy: figures are medians of ratios
 //! between neighbours in time. In every figure that ends in `_vs_kube` ours is divided by theirs.
 
+pub mod capsule;
 mod http;
 mod load;
 mod options;

@@ -14,9 +14,11 @@ pub struct Options {
     pub listed: u64,
     pub watchers: usize,
     pub namespaces: u64,
+    pub quotas: u64,
+    pub waiting: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -26,7 +28,11 @@ const USAGE: &str = "usage: bursar bench serve|quota [OPTIONS]
   --listed N         pods in the list (10000)
   --watchers N       watchers of one namespace (1000)
  quota:
-  --namespaces N     namespaces with a quota each (10000)";
+  --namespaces N     namespaces with a quota each (10000)
+ capsule:
+  --objects N        objects under the quota that is read (100000)
+  --quotas N         custom quotas that do not match (1000)
+  --waiting N        claims that wait in one pool (10000)";
 
 /// More would measure the ports and descriptors of the machine.
 const WATCHERS_MAX: u64 = 8_000;
@@ -41,6 +47,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         listed: 10_000,
         watchers: 1_000,
         namespaces: 10_000,
+        quotas: 1_000,
+        waiting: 10_000,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -54,6 +62,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--objects" => options.objects = number(word()?)?,
             "--listed" => options.listed = number(word()?)?.max(1),
             "--watchers" => options.watchers = usize::try_from(number(word()?)?.clamp(1, WATCHERS_MAX))?,
+            "--quotas" => options.quotas = number(word()?)?,
+            "--waiting" => options.waiting = number(word()?)?,
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

@@ -1,6 +1,7 @@
 //! Capsule's quotas against the binary. A group of behaviours shares one server; each behaviour has its own namespaces.
 
 mod claims;
+mod cost;
 mod exact;
 mod examples;
 mod pools;
