@@ -49,6 +49,11 @@ pub trait World {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
 
+    /// The same for every object of a resource, wherever it is.
+    fn made_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+        self.made(resource, "", make)
+    }
+
     /// What `make` makes of every object of a resource in a namespace, by name. A world that keeps objects remembers it
     /// with them, so that a rule read on every create is compiled once: the next state of an object is another object.
     fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
@@ -276,6 +281,27 @@ pub trait Family: Send + Sync {
     /// so that what it reads cannot be stale.
     fn guard(&self, _change: &Change<'_>, _near: &dyn Near) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Resources whose objects the family has a say in ([`Family::derive`]).
+    fn derived(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// The object as it has to be, when that is not as it is: stored in the place of what anybody writes. `Err` refuses
+    /// the write. Asked in the step that decides.
+    fn derive(&self, _object: &PolicyObject<'_>, _near: &dyn Near) -> Result<Option<Value>, String> {
+        Ok(None)
+    }
+
+    /// Resources whose objects decide what derived objects are.
+    fn leads(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// The derived objects to look at again, in the same commit, after this change.
+    fn followers(&self, _change: &Change<'_>, _near: &dyn Near) -> Vec<Dependent> {
+        Vec::new()
     }
 
     /// Objects whose projected status depends on this object's, beside the ones whose accounts changed.

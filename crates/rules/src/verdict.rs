@@ -22,6 +22,8 @@ pub struct Subject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub object: &'a Value,
+    /// The moment of the decision; a rule that asks for it says until when its answer holds ([`Verdict::holds_until`]).
+    pub now_ms: i64,
     memo: RefCell<Memo>,
 }
 
@@ -33,7 +35,13 @@ impl<'a> Subject<'a> {
         name: &'a str,
         object: &'a Value,
     ) -> Self {
-        Self { id, resource, namespace, name, object, memo: RefCell::default() }
+        Self { id, resource, namespace, name, object, now_ms: 0, memo: RefCell::default() }
+    }
+
+    /// The same object at another moment than the beginning of time.
+    pub fn at(mut self, now_ms: i64) -> Self {
+        self.now_ms = now_ms;
+        self
     }
 
     /// Computes `T` from the object once, however many rules ask: a pod under sixteen quotas is added up once.
@@ -82,6 +90,8 @@ pub struct Verdict {
     pub refusals: Vec<Refusal>,
     /// Set by a rule whose subjects wait instead of being refused.
     pub terms: Option<Terms>,
+    /// When the object has to be measured again although it did not change.
+    pub until_ms: Option<i64>,
     pub(crate) policy: PolicyId,
 }
 
@@ -94,6 +104,11 @@ impl Verdict {
     /// Charges a named part of the n-th account as well, for policies that report usage by part.
     pub fn charge_bucket(&mut self, account: usize, bucket: Arc<str>, amount: Amount, format: Format) {
         self.lines.push(Line { policy: self.policy, account, bucket: Some(bucket), amount, format });
+    }
+
+    /// From this moment on the rule says something else of the same object.
+    pub fn holds_until(&mut self, ms: i64) {
+        self.until_ms = Some(self.until_ms.map_or(ms, |known| known.min(ms)));
     }
 
     pub fn refuse(&mut self, message: impl Into<String>) {

@@ -53,6 +53,24 @@ spec:
     server.kubectl("-n team run plain --image=i");
 }
 
+#[test]
+fn a_pod_whose_deletion_is_overdue_is_not_waited_for() {
+    let server = Server::start();
+    server.kubectl("create namespace team");
+    server.kubectl("-n team create quota q --hard=pods=1,count/pods=9");
+    // On a node that does not exist, nobody ends it.
+    server.kubectl(r#"-n team run stuck --image=i --overrides={"spec":{"nodeName":"gone"}}"#);
+    server.kubectl_fails("-n team run next --image=i");
+    server.kubectl("-n team delete pod stuck --grace-period=1 --wait=false");
+    server.kubectl_fails("-n team run next --image=i");
+    let used = "-n team get quota q -o jsonpath={.status.used.pods},{.status.used.count/pods}";
+    server.until(used, |out| out == "0,1");
+    server.kubectl("-n team run next --image=i");
+    assert!(server.kubectl("-n team get pods -o name").contains("pod/stuck"), "it is still stored");
+    let audit = server.kubectl("get --raw /debug/audit");
+    assert!(audit.contains(r#""differences":[]"#), "{audit}");
+}
+
 /// Device classes, cluster quotas and limit ranges: what they mean changes with the commit that changes them.
 #[test]
 fn quotas_follow_the_objects_they_depend_on() {

@@ -71,6 +71,32 @@ spec: {hard: {secrets: '2'}}
     server.until("-n org get hierarchicalresourcequota whole -o jsonpath={.status.used.secrets}", |out| out == "2");
     server.kubectl("-n org delete secret s");
     server.kubectl("-n team create secret generic s --from-literal=k=v");
+    // Labels are the tree's to say: nobody leaves a quota, or uses up another's, by writing them.
+    server.kubectl("label namespace team org.tree.hnc.x-k8s.io/depth- team.tree.hnc.x-k8s.io/depth=9 --overwrite");
+    server.kubectl("create namespace free");
+    server.kubectl("label namespace free org.tree.hnc.x-k8s.io/depth=1");
+    server.kubectl_fails("-n team create secret generic t --from-literal=k=v");
+    server.kubectl("-n free create secret generic s --from-literal=k=v");
+    let labels = |name: &str| server.kubectl(&format!("get namespace {name} -o jsonpath={{.metadata.labels}}"));
+    assert!(labels("team").contains(r#""org.tree.hnc.x-k8s.io/depth":"1""#), "{}", labels("team"));
+    assert!(!labels("free").contains("tree"), "{}", labels("free"));
+    // And what comes under the tree is counted with the commit that puts it there.
+    let below = "
+apiVersion: hnc.x-k8s.io/v1alpha2
+kind: HierarchyConfiguration
+metadata: {name: hierarchy, namespace: free}
+spec: {parent: project}
+";
+    server.kubectl_with("apply -f -", below);
+    server.kubectl_fails("-n free create secret generic t --from-literal=k=v");
+    server.until("-n org get hierarchicalresourcequota whole -o jsonpath={.status.used.secrets}", |out| out == "3");
+    let (ok, _, refused) = server.try_kubectl(
+        "apply -f -",
+        &below.replace("namespace: free", "namespace: org").replace("parent: project", "parent: free"),
+    );
+    assert!(!ok && refused.contains("cycle when setting parent"), "{refused}");
+    let audit = server.kubectl("get --raw /debug/audit");
+    assert!(audit.contains(r#""differences":[]"#), "{audit}");
 }
 
 #[test]

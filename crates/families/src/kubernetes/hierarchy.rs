@@ -2,7 +2,7 @@
 //! every namespace below it.
 //!
 //! Who is below whom is written in the labels `<ancestor>.tree.hnc.x-k8s.io/depth` of every namespace, so a rule only
-//! has to look at one namespace. [`tree_labels`] says what they should be; a controller keeps them so.
+//! has to look at one namespace. [`tree_labels`] says what they are; [`super::tree`] keeps them so, whatever anybody writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +27,21 @@ const TREE_LABEL: &str = ".tree.hnc.x-k8s.io/depth";
 /// The deepest tree that is followed. Each level is a label on every namespace below, and a namespace with more than
 /// this many ancestors is a mistake.
 pub const DEPTH_MAX: usize = 64;
+
+/// The annotation by which a subnamespace remembers who asked for it.
+pub const SUBNAMESPACE_OF: &str = "hnc.x-k8s.io/subnamespace-of";
+
+pub fn configurations() -> GroupResource {
+    GroupResource::new(GROUP, CONFIGURATIONS)
+}
+
+pub fn anchors() -> GroupResource {
+    GroupResource::new(GROUP, ANCHORS)
+}
+
+pub fn namespaces() -> GroupResource {
+    GroupResource::core("namespaces")
+}
 
 pub fn reach(namespace: &str) -> Reach {
     let own: Arc<str> = namespace.into();
@@ -61,7 +76,7 @@ pub fn validate_configuration(
     if parent == namespace {
         return invalid("a namespace cannot be its own parent".into());
     }
-    if world.get(&GroupResource::core("namespaces"), "", parent).is_none() {
+    if world.get(&namespaces(), "", parent).is_none() {
         return invalid("requested parent does not exist".into());
     }
     match ancestors(parent, |namespace| parent_of(namespace, world)) {
@@ -75,7 +90,7 @@ pub fn validate_configuration(
 
 /// The parent that a namespace's configuration names.
 pub fn parent_of(namespace: &str, world: &dyn World) -> Option<String> {
-    let configuration = world.get(&GroupResource::new(GROUP, CONFIGURATIONS), namespace, CONFIGURATION_NAME)?;
+    let configuration = world.get(&configurations(), namespace, CONFIGURATION_NAME)?;
     Some(text(&configuration, &["spec", "parent"]).to_string()).filter(|parent| !parent.is_empty())
 }
 

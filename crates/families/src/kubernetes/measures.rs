@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::names::{DevicePart, PodPart, ServicePart, VolumePart};
 use super::resources::{Measured, UsageError, text};
 use super::scopes::Scopes;
-use super::usage::pod::{Needs, PodUsage, containers, has_pod_level, pod_usage};
+use super::usage::pod::{Needs, PodUsage, containers, has_pod_level, pod_usage_at};
 use super::usage::service::service_usage;
 use super::usage::{device, volume};
 
@@ -72,8 +72,11 @@ impl Measure for PodRule {
         if !quota.scopes.match_pod(subject).map_err(|error| quota.failed(error))? {
             return Ok(());
         }
-        let pod = subject.memo(|subject| Pod(pod_usage(subject.object)));
+        let pod = subject.memo(|subject| Pod(pod_usage_at(subject.object, subject.now_ms)));
         let usage = pod.0.as_ref().map_err(|error| quota.failed(error.clone()))?;
+        if let Some(overdue_ms) = usage.overdue_ms {
+            out.holds_until(overdue_ms);
+        }
         if self.asks.iter().any(|(_, need)| usage.unstated.meets(*need)) && !quota.observe_only {
             out.refuse(format!("failed quota: {}: {}", quota.name, self.missing(subject.object)));
         }

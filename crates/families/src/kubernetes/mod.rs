@@ -4,6 +4,7 @@
 //! of a pod, a claim or a service goes to which account. [`measures`] are those rules, [`usage`] says how much an
 //! object uses, [`scopes`] which objects a quota looks at, [`words`] how it refuses.
 
+mod anchors;
 mod cluster_quota;
 mod compile;
 mod definitions;
@@ -32,8 +33,8 @@ use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Denial, Family, Nothing, Operation, PolicyObject, Projected, VirtualResource, VirtualWrite,
-    World,
+    Admission, Balances, Change, Denial, Dependent, Family, Near, Nothing, Operation, PolicyObject, Projected,
+    VirtualResource, VirtualWrite, World,
 };
 use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
@@ -255,8 +256,24 @@ impl Family for Kubernetes {
         words::words(denial)
     }
 
+    fn derived(&self) -> Vec<GroupResource> {
+        tree::derived()
+    }
+
+    fn derive(&self, object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
+        tree::derive(object, near)
+    }
+
+    fn leads(&self) -> Vec<GroupResource> {
+        tree::leads()
+    }
+
+    fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+        tree::followers(change, near)
+    }
+
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        vec![Box::pin(tree::run(client))]
+        vec![Box::pin(anchors::run(client))]
     }
 
     fn metrics(&self) -> &'static [&'static Metric] {

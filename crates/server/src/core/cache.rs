@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use families::{BalanceLine, Balances};
 use ledger::Balance;
@@ -40,6 +40,8 @@ pub struct Cache {
     status_written: RwLock<HashSet<ObjectKey>>,
     paged: Mutex<VecDeque<(GroupResource, Listing)>>,
     stale_status: AtomicBool,
+    /// When the engine has something to do by itself; `i64::MAX` for never.
+    due_ms: AtomicI64,
     /// Indexes of our own (roles, custom kinds) that must be true before the write is answered.
     observers: RwLock<Vec<Observer>>,
 }
@@ -107,6 +109,7 @@ impl Cache {
             status_written: RwLock::default(),
             paged: Mutex::default(),
             stale_status: AtomicBool::new(true),
+            due_ms: AtomicI64::new(i64::MAX),
             observers: RwLock::default(),
         }
     }
@@ -194,6 +197,11 @@ impl Cache {
         self.stale_status.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether the engine wants to be told the time.
+    pub fn is_due(&self, now_ms: i64) -> bool {
+        self.due_ms.load(Ordering::Acquire) <= now_ms
+    }
+
     /// Makes a durable group visible. Called by one thread only.
     pub fn publish(&self, publication: Publication) {
         self.publish_balances(publication.balances, &publication.closed);
@@ -220,6 +228,7 @@ impl Cache {
         if publication.revision > 0 {
             self.revision.send_replace(publication.revision);
         }
+        self.due_ms.store(publication.due_ms.unwrap_or(i64::MAX), Ordering::Release);
         if publication.stale_status {
             self.stale_status.store(true, Ordering::Release);
         }

@@ -29,6 +29,9 @@ pub struct Engine {
     pub(super) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
     pub(super) depended_on: HashSet<GroupResource>,
+    /// Resources whose objects families have a say in, and those that such objects follow.
+    pub(super) derived: HashSet<GroupResource>,
+    pub(super) leading: HashSet<GroupResource>,
     pub(super) shelves: HashMap<GroupResource, Shelf>,
     pub(super) namespaces: BTreeMap<Arc<str>, NamespaceState>,
     pub(super) rulebook: Rulebook,
@@ -51,6 +54,12 @@ pub struct Engine {
     pub(super) woken: Vec<ObjectKey>,
     /// Policies and claims as trees, by revision.
     pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
+    /// The latest time a command told.
+    pub(super) clock_ms: i64,
+    /// Objects that mean something else from these moments on.
+    pub(super) due: BTreeSet<(i64, ObjectKey)>,
+    /// Until when the last decision holds.
+    pub(super) until_ms: Option<i64>,
     /// Whether the store has room for more.
     pub(super) space: Space,
     /// What was decided in this group.
@@ -95,6 +104,8 @@ impl Engine {
     }
 
     fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
+        self.advance(write.now_ms, batch, publication);
+        self.until_ms = None;
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
         let key = self.queueing.contains(&write.key.resource).then(|| write.key.clone());
         let written = self.write_one(write, batch, publication)?;
@@ -120,7 +131,7 @@ impl Engine {
                 if self.space.is_low() {
                     return Err(Refused::NoSpace);
                 }
-                let draft = self.overruled(&key, draft);
+                let draft = self.derive(&key, self.overruled(&key, draft), now_ms)?;
                 let compiled = self.compile(&key, &draft.value)?;
                 let ruling = self.decide(&key, &draft, None, dry_run)?;
                 if dry_run {
@@ -129,12 +140,14 @@ impl Engine {
                 self.apply(ruling, publication);
                 let draft = self.standing(&key, draft, now_ms);
                 let object = self.store(draft, &key, None, batch, publication);
-                Ok(self.settle(object, compiled, None, publication))
+                let written = self.settle(object, compiled, None, publication);
+                self.lead(None, Some(&written.object), batch, publication);
+                Ok(written)
             }
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
-                let mut draft = draft;
+                let mut draft = self.derive(&key, draft, now_ms)?;
                 if !status {
                     self.guard(&stored, Some(&draft.value), now_ms)?;
                     draft = self.overruled(&key, draft);
@@ -149,8 +162,10 @@ impl Engine {
                 if !status {
                     draft = self.standing(&key, draft, now_ms);
                 }
-                let object = self.store(draft, &key, Some(stored), batch, publication);
-                Ok(self.settle(object, compiled, status.then_some(now_ms), publication))
+                let object = self.store(draft, &key, Some(stored.clone()), batch, publication);
+                let written = self.settle(object, compiled, status.then_some(now_ms), publication);
+                self.lead(Some(&stored), Some(&written.object), batch, publication);
+                Ok(written)
             }
             WriteKind::Delete { expect, last } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
@@ -159,7 +174,9 @@ impl Engine {
                 if dry_run {
                     return Ok(Written { object: stored, sequence: self.ledger.sequence() });
                 }
-                Ok(self.delete(stored, last, batch, publication))
+                let written = self.delete(stored.clone(), last, batch, publication);
+                self.lead(Some(&stored), None, batch, publication);
+                Ok(written)
             }
         }
     }
@@ -175,35 +192,42 @@ impl Engine {
         let Some(family) = self.families.of_projected(&key.resource) else { return Ok(()) };
         let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
         let change = Change { resource, namespace, name, old: &stored.value(), new };
-        family.guard(&change, &self.near(now_ms)).map_err(|why| {
-            let policies = family.policies();
-            Refused::Denied(vec![Denial {
-                policy: rules::policy_name(resource, namespace, name),
-                // A refusal is told in the words of the family it names.
-                resource: policies.into_iter().next().unwrap_or_else(|| resource.clone()),
-                namespace: namespace.into(),
-                name: name.into(),
-                operation: Operation::Update,
-                lines: Vec::new(),
-                message: Some(why),
-            }])
-        })
+        family.guard(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))
+    }
+
+    /// A refusal in a family's own words.
+    pub(super) fn said_no(&self, key: &ObjectKey, why: String) -> Refused {
+        let ObjectKey { resource, namespace, name } = key;
+        // It is told in the words of the family whose policy it names.
+        let of = self.families.of_projected(resource).and_then(|family| family.policies().into_iter().next());
+        let of = of.or_else(|| self.families.iter().find_map(|family| family.policies().into_iter().next()));
+        Refused::Denied(vec![Denial {
+            policy: rules::policy_name(resource, namespace, name),
+            resource: of.unwrap_or_else(|| resource.clone()),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            operation: Operation::Update,
+            lines: Vec::new(),
+            message: Some(why),
+        }])
     }
 
     /// Asks rules and ledger. `terms` is what an update is charged under; a create decides by its rules.
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         key: &ObjectKey,
         draft: &Draft,
         terms: Option<Terms>,
         dry_run: bool,
     ) -> Result<Ruling, Refused> {
+        self.until_ms = None;
         let may_wait = self.may_wait(&key.resource);
         let is_live = self.ledger.is_live(draft.uid) || (may_wait && self.ledger.is_live(apart(draft.uid)));
         if !is_live && !self.rulebook.concerns(&key.resource, &key.namespace) {
             return Ok(Ruling::default());
         }
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let subject = subject.at(self.clock_ms);
         let verdict = match (self.rulebook.measure(&subject), &terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
@@ -212,6 +236,7 @@ impl Engine {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
         };
+        self.until_ms = verdict.until_ms;
         let (charges, _) = self.policies.charges(&verdict.lines);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
@@ -367,6 +392,8 @@ impl Engine {
         let place = (key.namespace.clone(), key.name.clone());
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
         self.last_changes.insert(key.resource.clone(), self.revision);
+        let until_ms = self.until_ms.take();
+        self.note_due(key, until_ms);
         batch.put(Table::OBJECTS, &key.row(), &object.encode());
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         publication.events.push(Event::new(kind, object.clone(), previous));

@@ -74,6 +74,8 @@ pub struct Publication {
     pub revision: u64,
     /// What was decided.
     pub decided: Decided,
+    /// When some object has to be measured again although nobody writes it.
+    pub due_ms: Option<i64>,
     /// Some policy's status no longer shows what the ledger knows.
     pub stale_status: bool,
 }

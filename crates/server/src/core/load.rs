@@ -82,11 +82,18 @@ impl Engine {
             families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
         let queueing = families.iter().flat_map(|family| family.queueing()).collect();
         let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
+        let derived = families.iter().flat_map(|family| family.derived()).collect();
+        let leading = families.iter().flat_map(|family| family.leads()).collect();
         Engine {
             families,
             policy_resources,
             projected_resources,
             depended_on,
+            derived,
+            leading,
+            clock_ms: 0,
+            due: BTreeSet::new(),
+            until_ms: None,
             shelves: HashMap::new(),
             namespaces: BTreeMap::new(),
             rulebook: Rulebook::new(),
@@ -143,6 +150,7 @@ impl Engine {
             }
         }
         self.close_orphans(out);
+        self.find_due();
         self.publish_balances(out);
     }
 
@@ -160,6 +168,7 @@ impl Engine {
                 }
                 let value = object.value();
                 let subject = Subject::new(object.uid, resource, &object.key.namespace, &object.key.name, &value);
+                let subject = subject.at(self.clock_ms);
                 match self.rulebook.measure(&subject) {
                     Ok(verdict) => {
                         let (charges, _) = self.policies.charges(&verdict.lines);

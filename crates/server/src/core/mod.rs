@@ -10,7 +10,9 @@
 
 mod apart;
 pub mod cache;
+mod clock;
 pub mod command;
+mod derive;
 pub mod engine;
 pub mod event;
 mod keep;

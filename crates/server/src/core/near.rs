@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Near, SubjectLine, World};
+use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
 use ledger::{AccountKey, Charge, ExplainedLine, Explanation, State, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
@@ -53,6 +53,15 @@ impl World for EngineView<'_> {
         let tree = Arc::new(object.value());
         trees.insert(key, (object.revision, tree.clone()));
         Some(tree)
+    }
+
+    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+        self.engine.objects_in(resource, &namespace.into()).map(|object| object.made(make)).collect()
+    }
+
+    fn made_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+        let shelf = self.engine.shelves.get(resource);
+        shelf.into_iter().flat_map(|shelf| shelf.values()).map(|object| object.made(make)).collect()
     }
 }
 

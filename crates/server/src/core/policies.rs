@@ -311,20 +311,26 @@ impl Engine {
                 if self.projected_resources.contains(resource) {
                     self.mark_stale(object.key.clone(), out);
                 }
-                let value = object.value();
-                let subject = Subject::new(object.uid, resource, namespace, &object.key.name, &value);
-                // An object that a rule cannot measure keeps what it was charged; the audit names it.
-                let Ok(verdict) = self.rulebook.measure(&subject) else { continue };
-                let terms = verdict.terms.unwrap_or(Terms::Adopt);
-                if !self.may_wait(resource) {
-                    self.charge_again(object.uid, &verdict.lines, &terms, out);
-                    continue;
-                }
-                let (queueing, others) = self.split(&verdict.lines);
-                self.charge_again(object.uid, &queueing, &terms, out);
-                self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
+                self.recount_one(&object, out);
             }
         }
+    }
+
+    /// Measures one object again. What it is charged follows; it is not refused.
+    pub(super) fn recount_one(&mut self, object: &super::Object, out: &mut Publication) {
+        let (key, value) = (&object.key, object.value());
+        let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value).at(self.clock_ms);
+        // An object that a rule cannot measure keeps what it was charged; the audit names it.
+        let Ok(verdict) = self.rulebook.measure(&subject) else { return };
+        self.note_due(key, verdict.until_ms);
+        let terms = verdict.terms.unwrap_or(Terms::Adopt);
+        if !self.may_wait(&key.resource) {
+            self.charge_again(object.uid, &verdict.lines, &terms, out);
+            return;
+        }
+        let (queueing, others) = self.split(&verdict.lines);
+        self.charge_again(object.uid, &queueing, &terms, out);
+        self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
     }
 
     fn charge_again(&mut self, subject: SubjectId, lines: &[Line], terms: &Terms, out: &mut Publication) {

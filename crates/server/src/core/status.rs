@@ -27,6 +27,7 @@ impl Engine {
 
     /// Writes the statuses that are behind, up to a bound; the answer says how many are left that could be written now.
     pub(super) fn publish_status(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) -> Answer {
+        self.advance(now_ms, batch, out);
         let due: Vec<ObjectKey> = self
             .stale
             .iter()
@@ -83,6 +84,7 @@ impl Engine {
             batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
         }
         out.decided = std::mem::take(&mut self.decided);
+        out.due_ms = self.next_due_ms();
         self.publish_balances(out);
     }
 

@@ -13,8 +13,10 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod moments;
 mod names;
 mod quota;
+mod trees;
 
 struct Caps;
 struct One;
@@ -113,7 +115,11 @@ impl Bench {
     }
 
     fn write(&mut self, key: ObjectKey, kind: WriteKind, dry_run: bool) -> Result<Written, Refused> {
-        self.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms: 0 }))).written()
+        self.write_at(0, key, kind, dry_run)
+    }
+
+    fn write_at(&mut self, now_ms: i64, key: ObjectKey, kind: WriteKind, dry_run: bool) -> Result<Written, Refused> {
+        self.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms }))).written()
     }
 
     fn draft(&mut self, namespace: &str, name: &str, mut object: Value) -> Draft {

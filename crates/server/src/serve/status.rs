@@ -1,4 +1,5 @@
-//! Publishes what the ledger knows into the status of policies, behind the writes and never on their way.
+//! Publishes what the ledger knows into the status of policies, behind the writes and never on their way; and tells the
+//! engine the time when something is due by it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub async fn publish(writes: Handle<Command, Answer>, cache: Arc<Cache>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if !cache.take_stale_status() {
+        if !cache.take_stale_status() && !cache.is_due(system_clock()) {
             continue;
         }
         // A step writes so many at most, to let others in between. What became stale meanwhile waits for the next look.

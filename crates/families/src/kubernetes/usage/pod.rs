@@ -16,6 +16,8 @@ use super::super::resources::{Common, Resources, UsageError, at, items, text};
 pub struct PodUsage {
     /// Whether it still counts as more than a stored object.
     pub live: bool,
+    /// When it stops counting as such by itself, because its deletion is overdue.
+    pub overdue_ms: Option<i64>,
     pub requests: Resources,
     pub limits: Resources,
     /// The needs that some container leaves open; empty when the pod states its needs as a whole.
@@ -97,19 +99,26 @@ impl Statement {
     }
 }
 
-/// Measures a pod the way quotas do.
+/// Measures a pod the way quotas do, before any deletion of it is overdue.
 pub fn pod_usage(pod: &Value) -> Result<PodUsage, UsageError> {
-    if is_terminal(pod) {
+    pod_usage_at(pod, i64::MIN)
+}
+
+/// Measures a pod the way quotas do at this moment.
+pub fn pod_usage_at(pod: &Value, now_ms: i64) -> Result<PodUsage, UsageError> {
+    let overdue_ms = overdue_ms(pod);
+    if is_terminal(pod) || overdue_ms.is_some_and(|at| at <= now_ms) {
         let nothing = Resources::default();
         let open = containers(pod).fold(Needs::NONE, |open, container| open.with(Needs::unstated_by(container)));
         let unstated = if has_pod_level(pod) { Needs::NONE } else { open };
-        return Ok(PodUsage { live: false, requests: nothing.clone(), limits: nothing, unstated });
+        let overdue_ms = None;
+        return Ok(PodUsage { live: false, overdue_ms, requests: nothing.clone(), limits: nothing, unstated });
     }
     let (mut sum, open) = containers_sum(pod, &Statuses::of(pod))?;
     replace_by_pod_level(pod, &mut sum)?;
     add_overhead(pod, &mut sum)?;
     let unstated = if has_pod_level(pod) { Needs::NONE } else { open };
-    Ok(PodUsage { live: true, requests: sum.requests, limits: sum.limits, unstated })
+    Ok(PodUsage { live: true, overdue_ms, requests: sum.requests, limits: sum.limits, unstated })
 }
 
 /// The requests and limits a LimitRange of type Pod looks at: what the spec asks for, without overhead, and without
@@ -130,10 +139,16 @@ pub fn container_requests(pod: &Value) -> Result<Vec<(String, String)>, UsageErr
     Ok(requests.collect())
 }
 
+/// From when on a pod that is being deleted is not waited for any longer: its node is gone, or stuck. As in Kubernetes
+/// that is strictly after another grace period beyond the time of deletion, which includes one already.
+fn overdue_ms(pod: &Value) -> Option<i64> {
+    let metadata = pod.get("metadata")?;
+    let deleted: jiff::Timestamp = metadata.get("deletionTimestamp")?.as_str()?.parse().ok()?;
+    let grace_ms = metadata.get("deletionGracePeriodSeconds")?.as_i64()?.checked_mul(1000)?;
+    deleted.as_millisecond().checked_add(grace_ms)?.checked_add(1)
+}
+
 /// A pod that ran to its end holds nothing but its place among stored objects.
-///
-/// Kubernetes also lets go of a pod whose deletion is overdue by its grace period once more; that needs a clock, and
-/// here a pod that is being deleted is charged until it is gone or reports its end.
 pub fn is_terminal(pod: &Value) -> bool {
     matches!(text(pod, &["status", "phase"]), "Failed" | "Succeeded")
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::device::devices;
-use super::pod::{Needs, QosClass, computed_qos_class, pod_asks, pod_usage, qos_class};
+use super::pod::{Needs, QosClass, computed_qos_class, pod_asks, pod_usage, pod_usage_at, qos_class};
 use super::service::{ServiceUsage, service_usage};
 use super::volume::{attributes_classes, storage, storage_class};
 use crate::kubernetes::resources::Resources;
@@ -147,6 +147,25 @@ fn a_pod_that_has_ended_needs_nothing() {
     }
     for phase in ["Pending", "Running", "Unknown", ""] {
         assert!(pod_usage(&json!({"status": {"phase": phase}})).unwrap().live, "{phase}");
+    }
+}
+
+#[test]
+fn a_pod_whose_deletion_is_overdue_holds_nothing_any_more() {
+    let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30});
+    let pod = json!({"metadata": metadata, "spec": {"containers": [container("a", "cpu=1", "")]}});
+    let deleted: jiff::Timestamp = "2026-01-01T00:00:30Z".parse().unwrap();
+    let twice = deleted.as_millisecond() + 30_000;
+    let waited_for = pod_usage_at(&pod, twice).unwrap();
+    assert!(waited_for.live && waited_for.overdue_ms == Some(twice + 1), "{waited_for:?}");
+    let overdue = pod_usage_at(&pod, twice + 1).unwrap();
+    assert!(!overdue.live && overdue.requests == Resources::default() && overdue.overdue_ms.is_none());
+    for odd in [
+        json!({"deletionTimestamp": "2026-01-01T00:00:30Z"}),
+        json!({"deletionTimestamp": "soon", "deletionGracePeriodSeconds": 30}),
+        json!({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": i64::MAX}),
+    ] {
+        assert!(pod_usage_at(&json!({"metadata": odd}), i64::MAX).unwrap().live, "{odd}");
     }
 }
 

@@ -235,8 +235,9 @@ fn a_cluster_quota_adds_up_namespaces_and_survives_a_restart() {
 #[test]
 fn a_hierarchical_quota_is_decided_together_with_the_others() {
     let mut bench = rig();
-    let labels = json!({"labels": {"a.tree.hnc.x-k8s.io/depth": "1"}});
-    bench.create("", "namespaces", "", "child", labels).unwrap();
+    bench.create("", "namespaces", "", "child", json!({})).unwrap();
+    let below = json!({"spec": {"parent": "a"}});
+    bench.create("hnc.x-k8s.io", "hierarchyconfigurations", "child", "hierarchy", below).unwrap();
     let spec = json!({"spec": {"hard": {"pods": "1"}}});
     bench.create("hnc.x-k8s.io", "hierarchicalresourcequotas", "a", "tree", spec).unwrap();
     bench.create("", "resourcequotas", "child", "own", json!({"spec": {"hard": {"pods": "1"}}})).unwrap();

@@ -1,0 +1,61 @@
+//! Time in the engine: it comes in with commands and never goes back. Where a rule says that its answer changes at some
+//! moment, the object is measured again when that moment has come, in the first commit after it.
+
+use rules::Subject;
+use store::Batch;
+
+use super::engine::Engine;
+use super::event::Publication;
+use super::object::{Object, ObjectKey};
+
+/// What an object that is being deleted has in its JSON. Only such objects mean something else later.
+const MARK: &str = "\"deletionTimestamp\"";
+
+impl Engine {
+    /// Takes note of the time. What became due by it is measured again before anything else is decided.
+    pub(super) fn advance(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
+        self.clock_ms = self.clock_ms.max(now_ms);
+        if self.next_due_ms().is_none_or(|at| self.clock_ms < at) {
+            return;
+        }
+        let moved_from = self.touched.len();
+        while let Some((at, key)) = self.due.pop_first() {
+            if self.clock_ms < at {
+                self.due.insert((at, key));
+                break;
+            }
+            if let Some(object) = self.stored(&key).cloned() {
+                self.recount_one(&object, out);
+            }
+        }
+        self.follow(moved_from, None, self.clock_ms, batch, out);
+    }
+
+    pub(super) fn next_due_ms(&self) -> Option<i64> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn note_due(&mut self, key: &ObjectKey, until_ms: Option<i64>) {
+        if let Some(at) = until_ms {
+            self.due.insert((at, key.clone()));
+        }
+    }
+
+    /// After a start: finds what becomes due.
+    pub(super) fn find_due(&mut self) {
+        let mut due = Vec::new();
+        let counted = self.shelves.values().flat_map(|shelf| shelf.values());
+        for object in counted.filter(|object| is_marked(object)) {
+            let key = &object.key;
+            let value = object.value();
+            let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
+            let until = self.rulebook.measure(&subject).ok().and_then(|verdict| verdict.until_ms);
+            due.extend(until.map(|at| (at, key.clone())));
+        }
+        self.due.extend(due);
+    }
+}
+
+fn is_marked(object: &Object) -> bool {
+    std::str::from_utf8(&object.json).is_ok_and(|text| text.contains(MARK))
+}
