@@ -200,6 +200,9 @@ pub struct VirtualResource {
     pub kind: &'static str,
     /// `get` and `list` ([`Family::virtual_objects`]), or `create` ([`Family::virtual_write`]).
     pub verbs: &'static [&'static str],
+    pub short: &'static [&'static str],
+    /// What is printed between name and age: the name of a column and the path of its cells, all of them text.
+    pub columns: &'static [(&'static str, &'static str)],
 }
 
 /// A write of an object's status, on condition that the object still has this resource version.

@@ -16,6 +16,13 @@ pub const RESOURCE: VirtualResource = VirtualResource {
     singular: "quantityledger",
     kind: "QuantityLedger",
     verbs: &["get", "list"],
+    short: &["ql"],
+    columns: &[
+        ("TargetKind", ".spec.targetRef.kind"),
+        ("TargetNamespace", ".spec.targetRef.namespace"),
+        ("TargetName", ".spec.targetRef.name"),
+        ("Reserved", ".status.reserved"),
+    ],
 };
 
 /// The ledgers of the quotas in a namespace.

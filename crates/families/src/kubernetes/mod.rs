@@ -293,6 +293,8 @@ impl Family for Kubernetes {
                 singular: "appliedclusterresourcequota",
                 kind: "AppliedClusterResourceQuota",
                 verbs: &["get", "list"],
+                short: &[],
+                columns: &[],
             },
             VirtualResource {
                 group: "",
@@ -301,6 +303,8 @@ impl Family for Kubernetes {
                 singular: "resourcequotausage",
                 kind: "ResourceQuotaUsage",
                 verbs: &["create"],
+                short: &[],
+                columns: &[],
             },
         ]
     }

@@ -11,6 +11,7 @@ use super::negotiate::{Form, body_format};
 use super::options::WriteOptions;
 use super::prepare::{CacheWorld, Expected, parse};
 use super::update::Edit;
+use super::view::View;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::core::ObjectKey;
 
@@ -23,7 +24,11 @@ impl Api {
                 let objects = self.virtual_objects(call, family, &call.info.namespace);
                 let found = objects.into_iter().find(|object| meta::text(object, "name") == call.info.name);
                 let object = found.ok_or_else(|| call.not_found())?;
-                Ok(response::value(StatusCode::OK, &object))
+                let view = self.view(call)?;
+                match view.form {
+                    Form::Table => Ok(response::value(StatusCode::OK, &table(&view, &[object], json!({})))),
+                    Form::Object | Form::Metadata => Ok(response::value(StatusCode::OK, &object)),
+                }
             }
             "create" => self.virtual_create(call, family).await,
             _ => Err(ApiError::method_not_allowed()),
@@ -49,11 +54,7 @@ impl Api {
             namespaces.iter().flat_map(|namespace| self.virtual_objects(call, family, namespace)).collect();
         let metadata = json!({"resourceVersion": cache.revision().to_string()});
         let list = match view.form {
-            Form::Table => json!({
-                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "columnDefinitions": view.columns(),
-                "rows": objects.iter().map(|object| view.row(object)).collect::<Vec<_>>(),
-            }),
+            Form::Table => table(&view, &objects, metadata),
             Form::Object | Form::Metadata => json!({
                 "kind": call.served.list_kind, "apiVersion": call.served.api_version(), "metadata": metadata,
                 "items": objects,
@@ -99,4 +100,12 @@ impl Api {
             None => Err(ApiError::modified(&resource, &name)),
         }
     }
+}
+
+fn table(view: &View, objects: &[Value], metadata: Value) -> Value {
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        "columnDefinitions": view.columns(),
+        "rows": objects.iter().map(|object| view.row(object)).collect::<Vec<_>>(),
+    })
 }

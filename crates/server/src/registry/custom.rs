@@ -35,6 +35,19 @@ pub struct PrinterColumn {
     pub json_path: String,
 }
 
+impl PrinterColumn {
+    pub fn text(name: &str, json_path: &str) -> PrinterColumn {
+        PrinterColumn {
+            name: name.into(),
+            kind: "string".into(),
+            format: String::new(),
+            description: name.into(),
+            priority: 0,
+            json_path: json_path.into(),
+        }
+    }
+}
+
 /// Where the scale subresource reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
@@ -92,6 +105,7 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
                 selectable_fields: selectable_fields(version),
                 stored_version: stored.unwrap_or(&name).into(),
             })),
+            printed: Vec::new(),
             alias: None,
         }));
     }

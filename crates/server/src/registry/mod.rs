@@ -37,6 +37,8 @@ pub struct Served {
     pub strategy: &'static dyn Strategy,
     /// Set for custom resources.
     pub custom: Option<Arc<CustomKind>>,
+    /// How a resource is printed that is neither built in nor defined.
+    pub printed: Vec<PrinterColumn>,
     /// Set when the objects are those of another resource under other names.
     pub alias: Option<Alias>,
 }
@@ -204,7 +206,7 @@ impl Registry {
             kind: resource.kind.into(),
             list_kind: format!("{}List", resource.kind).into(),
             singular: resource.singular.into(),
-            short_names: Vec::new(),
+            short_names: resource.short.iter().map(|&name| name.into()).collect(),
             categories: Vec::new(),
             namespaced: true,
             verbs: resource.verbs.to_vec(),
@@ -212,6 +214,7 @@ impl Registry {
             schema: Schema { ty: structural.root(), catalogue: Shelved::Custom(structural) },
             strategy: &strategies::Plain,
             custom: None,
+            printed: resource.columns.iter().map(|(name, path)| PrinterColumn::text(name, path)).collect(),
             alias: None,
         };
         // No definition has a slash in its name.
@@ -292,6 +295,7 @@ fn serve(resource: &'static kinds::builtin::Resource) -> Served {
         schema: schema(resource.ty),
         strategy: strategies::of(resource.group, resource.plural),
         custom: None,
+        printed: Vec::new(),
         alias: alias(resource.group, resource.plural),
     }
 }

@@ -204,6 +204,15 @@ fn two_quotas_on_the_same_pods(desk: &Desk) {
     let columns = "NAME LIMIT USED AVAILABLE READY STATUS AGE";
     desk.shows("-n wind-test get customquota", &[columns, "pod-count-limit 3 3 0 True reconciled 1m"]);
     desk.shows("get gcq pod-count-limit", &[columns, "pod-count-limit 6 3 3 True reconciled 1m"]);
+    desk.shows(
+        "-n wind-test get ql",
+        &[
+            "NAME TARGETKIND TARGETNAMESPACE TARGETNAME RESERVED AGE",
+            "pod-count-limit CustomQuota wind-test pod-count-limit 0 1m",
+        ],
+    );
+    let one = desk.server.kubectl("-n wind-test get quantityledger pod-count-limit");
+    assert!(one.starts_with("NAME              TARGETKIND    TARGETNAMESPACE"), "{one}");
     let words = "creating resource exceeds limit for CustomQuota \"pod-count-limit\" (requested=1, currentUsed=4, \
                  available=0, limit=3, inflightReserved=0)";
     let events = desk.server.until("-n wind-test get events", |out| out.contains(words));

@@ -51,11 +51,16 @@ impl Table {
         let (group, plural) = (&*served.resource.group, &*served.resource.resource);
         let name = Column::new("Name", "string", "name", NAME, Cell::Name);
         let rest = match served.custom.as_ref().map(|custom| custom.columns.as_slice()) {
+            None if !served.printed.is_empty() => {
+                let age = Column::new("Age", "string", "", AGE, Cell::Age);
+                served.printed.iter().map(Column::custom).chain([age]).collect()
+            }
             None => builtin::columns(group, plural),
             Some([]) => vec![Column::new("Age", "string", "", AGE, Cell::Age)],
             Some(own) => own.iter().map(Column::custom).collect(),
         };
-        let named = served.custom.is_some() || builtin::starts_with_name(group, plural);
+        let is_ours = served.custom.is_some() || !served.printed.is_empty();
+        let named = is_ours || builtin::starts_with_name(group, plural);
         Table { columns: named.then_some(name).into_iter().chain(rest).collect() }
     }
 
