@@ -63,7 +63,8 @@ fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
     let labels = at(&namespace, &["metadata", "labels"]);
     let selects = |pool: &Value| {
         let selectors = items(pool, &["spec", "selectors"]).iter();
-        selectors.filter_map(|one| LabelSelector::from_object(one).ok()).any(|one| one.matches(&labels))
+        let selectors = selectors.filter_map(|one| LabelSelector::from_object(one).ok());
+        selectors.filter(|one| !one.is_everything()).any(|one| one.matches(&labels))
     };
     let candidates: Vec<Arc<Value>> = world
         .list(&pools(), "")

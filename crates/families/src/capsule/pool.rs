@@ -38,7 +38,9 @@ impl Pool {
         let spec = Path::new("spec");
         let hard = read_amounts(at(pool, &["spec", "quota", "hard"]), &spec.child("quota").child("hard"), &mut errors);
         let defaults = read_amounts(at(pool, &["spec", "defaults"]), &spec.child("defaults"), &mut errors);
-        let selectors = read_labels(items(pool, &["spec", "selectors"]), &spec.child("selectors"), &mut errors);
+        let mut selectors = read_labels(items(pool, &["spec", "selectors"]), &spec.child("selectors"), &mut errors);
+        // As in Capsule: a pool for everyone is no slip of the pen.
+        selectors.retain(|selector| !selector.is_everything());
         let is_ordered = at(pool, &["spec", "config", "orderedQueue"]) == Some(&Value::Bool(true));
         if errors.is_empty() { Ok(Pool { hard, defaults, selectors, is_ordered }) } else { Err(errors) }
     }

@@ -147,6 +147,57 @@ async fn a_kill_in_the_middle_of_the_storm_changes_nothing_of_it() {
     }
 }
 
+/// A line of claims, and what they have, after a kill: whoever was next is next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_and_its_line_survive_a_kill() {
+    let mut server = Server::start();
+    let yaml = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: kept, labels: {pool: kept}}
+---
+apiVersion: capsule.clastix.io/v1beta2
+kind: ResourcePool
+metadata: {name: kept}
+spec:
+  config: {orderedQueue: true, defaultsZero: true}
+  quota: {hard: {pods: "3"}}
+  selectors: [{matchLabels: {pool: kept}}]
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: few, namespace: kept}
+spec: {hard: {count/resourcepoolclaims.capsule.clastix.io: "4"}}
+"#;
+    server.kubectl_with("apply -f -", yaml);
+    let claim = |name: &str, pods: u32| {
+        format!(
+            "apiVersion: capsule.clastix.io/v1beta2\nkind: ResourcePoolClaim\nmetadata: {{name: {name}, namespace: kept}}\n\
+             spec: {{pool: kept, claim: {{pods: \"{pods}\"}}}}\n"
+        )
+    };
+    for (name, pods) in [("a-has", 2), ("b-waits", 3), ("c-behind", 1), ("d-behind", 1)] {
+        server.kubectl_with("create -f -", &claim(name, pods));
+    }
+    server.until("-n kept get resourcequota capsule-pool-kept -o jsonpath={.spec.hard.pods}", |out| out == "2");
+    let standing =
+        "-n kept get resourcepoolclaims -o jsonpath={.items[*].status.conditions[?(@.type==\"Exhausted\")].reason}";
+    let wanted = "NoExhaustions PoolExhausted QueueExhausted QueueExhausted";
+    assert_eq!(server.kubectl(standing), wanted);
+    server.kill_and_restart();
+    assert_eq!(server.kubectl(standing), wanted);
+    let (done, _, refused) = server.try_kubectl("create -f -", &claim("e-fifth", 1));
+    assert!(!done && refused.contains("exceeded quota: few"), "{refused}");
+    server.kubectl("-n kept delete resourcepoolclaim a-has");
+    server.until(standing, |out| out == "NoExhaustions PoolExhausted QueueExhausted");
+    let hard = "-n kept get resourcequota capsule-pool-kept -o jsonpath={.spec.hard.pods}";
+    assert_eq!(server.kubectl(hard), "3");
+    server.kill_and_restart();
+    assert_eq!(server.kubectl(hard), "3");
+    server.kubectl("-n kept delete resourcepoolclaim b-waits");
+    assert_eq!(server.kubectl(standing), "NoExhaustions NoExhaustions");
+}
+
 /// Claims come and go in two namespaces while pods grab whatever their quota allows: what the pods of both namespaces
 /// use together never exceeds the pool.
 #[tokio::test]

@@ -60,6 +60,11 @@ async fn namespaces_are_selected_by_any_of_several_selectors(land: &Land) {
     land.until_gone("ResourceQuota", "sel-solar", "capsule-pool-sel").await;
     land.until("ResourcePool", "", "sel", serves(json!(["sel-none", "sel-prod", "sel-wind"]))).await;
 
+    // An entry without conditions is nobody's.
+    land.pool("sel-empty", json!({"quota": {"hard": {"pods": "10"}}, "selectors": [{}]})).await;
+    let empty = land.until("ResourcePool", "", "sel-empty", |pool| pool["status"].get("namespaces").is_some()).await;
+    assert_eq!(empty["status"]["namespaces"], json!([]));
+
     // A pool that serves nobody is not held.
     land.patch("ResourcePool", "", "sel", json!({"spec": {"selectors": []}})).await.expect("changed");
     land.until("ResourcePool", "", "sel", |pool| pool["metadata"].get("finalizers").is_none()).await;

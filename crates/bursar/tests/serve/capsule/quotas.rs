@@ -14,9 +14,7 @@ async fn custom_quotas() {
         "spec": {
             "group": "s3.example.com", "scope": "Namespaced",
             "names": {"kind": "Bucket", "plural": "buckets", "singular": "bucket", "listKind": "BucketList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
+            "versions": [version("v1", true), version("v2", false)],
         },
     });
     land.create("CustomResourceDefinition", "", definition).await.expect("a definition");
@@ -38,9 +36,16 @@ async fn custom_quotas() {
         ledgers_are_shown_settled(&land),
         an_unknown_kind_is_told_and_counted_once_it_is_defined(&land),
         an_older_excess_may_shrink(&land),
+        another_version_is_no_way_around(&land),
+        objects_without_a_namespace_are_counted_by_global_quotas(&land),
     );
     hostile_expressions_are_refused_with_their_quota(&land).await;
     land.end().await;
+}
+
+fn version(name: &str, storage: bool) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
 }
 
 fn bucket(name: &str, size: &str) -> Value {
@@ -328,6 +333,40 @@ async fn an_older_excess_may_shrink(land: &Land) {
         json!({"metadata": {"annotations": {"reconcile.projectcapsule.dev/requestedAt": "2026-01-01T00:00:00Z"}}});
     let quota = land.patch("CustomQuota", "excess", "buckets", asked).await.expect("asked");
     assert!(quota["metadata"]["annotations"].get("reconcile.projectcapsule.dev/requestedAt").is_none(), "{quota}");
+}
+
+async fn another_version_is_no_way_around(land: &Land) {
+    land.namespace("versions", json!({})).await;
+    let spec = json!({"limit": 1, "sources": [{"apiVersion": "s3.example.com/v1", "kind": "Bucket", "op": "count"}]});
+    land.make("CustomQuota", "versions", "buckets", spec).await.expect("a quota");
+    let create = |name: &str| {
+        let mut body = bucket(name, "1Gi");
+        body["apiVersion"] = json!("s3.example.com/v2");
+        body["kind"] = json!("Bucket");
+        let request = http::Request::post("/apis/s3.example.com/v2/namespaces/versions/buckets")
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes());
+        land.client.request::<Value>(request.expect("a request"))
+    };
+    create("one").await.expect("fits");
+    assert_eq!(land.usage("CustomQuota", "versions", "buckets").await, "1/0");
+    let refused = create("two").await.expect_err("full").to_string();
+    assert!(refused.contains("exceeds limit for CustomQuota \"buckets\""), "{refused}");
+}
+
+async fn objects_without_a_namespace_are_counted_by_global_quotas(land: &Land) {
+    let source = json!({"kind": "Namespace", "op": "count", "selectors": labelled("numbered", "yes")});
+    let quota = json!({"limit": 2, "sources": [source]});
+    land.make("GlobalCustomQuota", "", "numbered", quota).await.expect("a quota");
+    for name in ["numbered-1", "numbered-2"] {
+        land.namespace(name, json!({"numbered": "yes"})).await;
+    }
+    let third = json!({"metadata": {"name": "numbered-3", "labels": {"numbered": "yes"}}});
+    let refused = land.create("Namespace", "", third).await.expect_err("a third");
+    assert!(refused.contains("exceeds limit for GlobalCustomQuota \"numbered\""), "{refused}");
+    let everywhere = |quota: &Value| quota["status"]["namespaces"] == json!(["*"]);
+    let quota = land.until("GlobalCustomQuota", "", "numbered", everywhere).await;
+    assert_eq!(quota["status"]["targets"][0]["scope"], "cluster");
 }
 
 async fn hostile_expressions_are_refused_with_their_quota(land: &Land) {
