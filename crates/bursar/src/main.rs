@@ -1,6 +1,7 @@
 //! `bursar`, the command line. Each subcommand is a file of its own; this one only chooses.
 
 mod bench;
+mod migrate;
 mod serve;
 mod tour;
 
@@ -25,6 +26,8 @@ struct Cli {
 enum Command {
     /// Run the control plane: a Kubernetes-compatible API server with everything inside.
     Serve(serve::Args),
+    /// Turn other systems' quotas into the ones kept here.
+    Migrate(migrate::Args),
     /// Measure it, beside the systems it is compared with.
     Bench(bench::Args),
     /// Play a quota system's example step by step, on a throw-away server.
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     server::tls::install_provider();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
     };

@@ -10,6 +10,7 @@ mod harness;
 mod informer;
 mod kubectl;
 mod leaks;
+mod migrate;
 mod process;
 mod prometheus;
 mod quotas;

@@ -226,6 +226,13 @@ fn a_real_prometheus_sees_exact_numbers_and_every_panel_has_an_answer() {
     }
 
     let page = server.kubectl("get --raw /metrics");
+    for line in [
+        "bursar_requests_total{code=\"403\",group=\"\",resource=\"\",verb=\"get\"} 1",
+        "bursar_decisions_total{decision=\"queued\",family=\"capsule\"} 1",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+    }
+    check_style(&server.folder, &page);
     let series: BTreeSet<&str> =
         page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next()).collect();
     for dashboard in ["capsule.json", "server.json"] {
@@ -246,6 +253,18 @@ fn a_real_prometheus_sees_exact_numbers_and_every_panel_has_an_answer() {
             assert!(dashboard != "capsule.json" || !answer.is_empty(), "nothing to show: {expression}");
         }
     }
+}
+
+/// promtool has nothing against the page, names of our own included.
+fn check_style(folder: &Path, page: &str) {
+    let file = folder.join("page");
+    std::fs::write(&file, page).expect("writes");
+    let page = std::fs::File::open(&file).expect("reads");
+    let output = Command::new("promtool").args(["check", "metrics"]).stdin(page).output().expect("promtool runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("error while linting"), "{said}");
+    let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("bursar_")).collect();
+    assert!(ours.is_empty(), "{ours:?}");
 }
 
 /// Every expression of panels, and the queries of variables.

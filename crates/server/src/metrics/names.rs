@@ -43,7 +43,7 @@ pub static AUDITS: Metric =
     Metric::counter("bursar_audits_total", &[], "Recounts of the ledger from the stored objects.");
 pub static AUDIT_DIFFERENCES: Metric =
     Metric::counter("bursar_audit_differences_total", &[], "Accounts that a recount found different: each is a bug.");
-pub static REVISION: Metric = Metric::counter("bursar_revision", &[], "The revision up to which writes are visible.");
+pub static REVISION: Metric = Metric::gauge("bursar_revision", &[], "The revision up to which writes are visible.");
 pub static OBJECTS: Metric = Metric::gauge("bursar_objects", &["group", "resource"], "Stored objects.");
 pub static PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "When the server started, in seconds since 1970.");
