@@ -61,13 +61,16 @@ impl<E: Engine> Core<E> {
 }
 
 /// Makes the group durable and then visible; its answers may be given when this returned `Ok`. After an error they must never
-/// be given. A group without rows costs no sync: its answers rest on groups committed before it.
+/// be given. A group without rows costs no sync: its answers rest on groups committed before it, and on nobody else having
+/// become the writer since.
 pub fn commit<E: Engine, T>(
     store: &mut dyn Store,
     publish: &mut dyn FnMut(E::Publication),
     group: &mut Group<E, T>,
 ) -> Result<(), StoreError> {
-    if !group.batch.is_empty() {
+    if group.batch.is_empty() {
+        store.confirm()?;
+    } else {
         store.commit(&group.batch)?;
         group.batch.clear();
     }

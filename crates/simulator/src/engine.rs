@@ -63,8 +63,6 @@ pub struct Setup {
     pub mutation: Option<Mutation>,
     /// Whether every step is compared with the model at once. Off when the history checker is to be tested alone.
     pub shadow: bool,
-    /// Whether a group without rows writes one, so that a replaced leader finds out before it answers a read.
-    pub confirms: bool,
 }
 
 pub struct SimEngine {
@@ -75,7 +73,6 @@ pub struct SimEngine {
     objects: BTreeSet<u128>,
     closed: BTreeSet<Key>,
     turn: u64,
-    confirmations: u64,
     /// Steps since they were last taken away.
     pub log: Vec<Logged>,
     /// The first thing that was not as it should be.
@@ -117,7 +114,6 @@ impl SimEngine {
             objects: BTreeSet::new(),
             closed: BTreeSet::new(),
             turn: 0,
-            confirmations: 0,
             log: Vec::new(),
             trouble: None,
             rare: Rare::default(),
@@ -156,7 +152,6 @@ impl SimEngine {
                 self.sessions.insert(u32::from_be_bytes(client), session);
                 None
             }
-            _ if key == CONFIRMATION => None,
             _ => Some("a session row out of shape".into()),
         }
     }
@@ -246,8 +241,6 @@ impl SimEngine {
     }
 }
 
-const CONFIRMATION: &[u8] = b"confirmation";
-
 impl Engine for SimEngine {
     type Command = Command;
     type Answer = Answer;
@@ -300,10 +293,6 @@ impl Engine for SimEngine {
                 None => batch.delete(Table::LEDGER, row.key),
             }
         });
-        if batch.is_empty() && self.setup.confirms && self.setup.mutation != Some(Mutation::OldLeaderReads) {
-            self.confirmations += 1;
-            batch.put(Table::META, CONFIRMATION, &self.confirmations.to_be_bytes());
-        }
         self.rare.met_if(batch.is_empty(), rare::GROUP_WITHOUT_ROWS);
     }
 }

@@ -65,6 +65,13 @@ impl Store for FlakyStore {
         if fails { lost(ANSWER_LOST) } else { Ok(()) }
     }
 
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        if self.mutation == Some(Mutation::OldLeaderReads) {
+            return Ok(());
+        }
+        self.inner.confirm()
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         Ok(())
     }
@@ -86,6 +93,10 @@ impl Store for SplittingStore {
             halves[usize::from(index * 2 >= batch.len())].push(row);
         }
         halves.iter().filter(|half| !half.is_empty()).try_for_each(|half| self.inner.commit(half))
+    }
+
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        self.inner.confirm()
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -83,7 +83,7 @@ impl World {
         let copy = disk.copy();
         copy.heal();
         let Some(place) = copy.flip() else { return Ok(()) };
-        let setup = Setup { mutation: None, shadow: false, confirms: false };
+        let setup = Setup { mutation: None, shadow: false };
         let opened = Home::Disk(copy).open(&mut self.rng, None, false);
         let loaded = opened.and_then(|mut store| SimEngine::load(&mut *store, setup));
         match loaded {

@@ -354,8 +354,7 @@ impl World {
 
     /// Brings a replica up, and compares what it found with what is true.
     pub fn start(&mut self, replica: usize) -> Result<(), String> {
-        let confirms = matches!(self.home, Home::Shared(_));
-        let setup = Setup { mutation: self.config.mutation, shadow: self.config.watch == Watch::Steps, confirms };
+        let setup = Setup { mutation: self.config.mutation, shadow: self.config.watch == Watch::Steps };
         let opened = self.home.open(&mut self.rng, self.config.mutation, self.faults);
         let loaded = opened.and_then(|mut store| Ok((SimEngine::load(&mut *store, setup)?, store)));
         let (mut engine, store) = match loaded {

@@ -18,12 +18,14 @@ pub mod embedded;
 mod error;
 pub mod etcd;
 mod memory;
+mod term;
 
 pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
 pub use embedded::{EmbeddedStore, Space};
 pub use error::StoreError;
 pub use etcd::EtcdStore;
 pub use memory::{MemoryStore, SharedMemory};
+pub use term::Term;
 
 /// Is given table, key and value of every row.
 pub type Visit<'a> = dyn FnMut(Table, &[u8], &[u8]) + 'a;
@@ -38,6 +40,16 @@ pub trait Store: Send {
     /// After an error the state on disk is either the old or the new one and the store must not be used again: the caller
     /// stops, and the next start finds out which it is.
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+
+    /// Makes sure that nobody else has become the writer: what answers without a commit rests on it.
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// How long this writer may answer without asking.
+    fn term(&self) -> Term {
+        Term::default()
+    }
 
     /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.
     fn close(self: Box<Self>) -> Result<(), StoreError>;

@@ -82,10 +82,8 @@ impl Store for MemoryStore {
         if let Some((table, length)) = batch.oversize() {
             return Err(StoreError::Oversize { table, length });
         }
+        self.confirm()?;
         self.place.with(|state| {
-            if state.epoch != self.epoch {
-                return Err(StoreError::Fenced { leader: format!("writer {} took over", state.epoch) });
-            }
             for row in batch.rows() {
                 let key = (row.table, row.key.to_vec());
                 match row.value {
@@ -94,8 +92,15 @@ impl Store for MemoryStore {
                 }
             }
             state.commits += 1;
-            Ok(())
-        })
+        });
+        Ok(())
+    }
+
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        match self.place.with(|state| state.epoch) {
+            epoch if epoch == self.epoch => Ok(()),
+            epoch => Err(StoreError::Fenced { leader: format!("writer {epoch} took over") }),
+        }
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {
@@ -132,6 +137,8 @@ mod tests {
         let mut old = place.acquire();
         let mut new = place.acquire();
         assert!(matches!(old.commit(&one_row(b"a", Some(b"1"))), Err(StoreError::Fenced { .. })));
+        assert!(matches!(old.confirm(), Err(StoreError::Fenced { .. })));
+        new.confirm().unwrap();
         new.commit(&one_row(b"a", Some(b"2"))).unwrap();
         assert_eq!(place.rows().into_values().collect::<Vec<_>>(), [b"2".to_vec()]);
     }

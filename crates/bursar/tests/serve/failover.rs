@@ -128,7 +128,7 @@ async fn a_standby_takes_over_and_nothing_acknowledged_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_etcd, port) = start_etcd(folder.path());
     let mut acknowledged = BTreeSet::new();
-    let mut fastest = PATIENCE;
+    let mut slowest = Duration::ZERO;
     let mut leader = Replica::start(folder.path(), "r0", port);
     let mut client = leader.leads().await;
     for round in 0..3 {
@@ -138,7 +138,7 @@ async fn a_standby_takes_over_and_nothing_acknowledged_is_lost() {
         leader.signal("-KILL");
         let killed = Instant::now();
         client = standby.leads().await;
-        fastest = fastest.min(killed.elapsed());
+        slowest = slowest.max(killed.elapsed());
         for one in loads {
             acknowledged.extend(one.await.expect("no panic"));
         }
@@ -148,12 +148,11 @@ async fn a_standby_takes_over_and_nothing_acknowledged_is_lost() {
         leader = standby;
     }
     assert!(acknowledged.len() > 20, "the load was none: {}", acknowledged.len());
-    // On a busy machine one takeover may be slow; all three are not.
-    assert!(fastest < Duration::from_secs(5), "the fastest of three takeovers took {fastest:?}");
+    assert!(slowest < Duration::from_secs(5), "the slowest of three takeovers took {slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_slept_through_its_replacement_cannot_write() {
+async fn a_leader_that_slept_through_its_replacement_neither_reads_nor_writes() {
     server::tls::install_provider();
     let folder = tempfile::tempdir().expect("a folder");
     let (_etcd, port) = start_etcd(folder.path());
@@ -167,6 +166,11 @@ async fn a_leader_that_slept_through_its_replacement_cannot_write() {
     maps.create(&PostParams::default(), &name("from-new")).await.expect("the new leader writes");
     old.signal("-CONT");
     let stale: Api<ConfigMap> = Api::namespaced(old_client, "default");
+    // Nor may it speak: what it remembers is the past, "not found" included.
+    match stale.get("from-new").await.expect_err("the old one does not know it") {
+        kube::Error::Api(status) => assert_eq!(status.code, 503, "{status:?}"),
+        _connection_ended => {}
+    }
     stale.create(&PostParams::default(), &name("from-old")).await.expect_err("the old one must not");
     let start = Instant::now();
     let status = loop {

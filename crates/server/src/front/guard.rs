@@ -10,6 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Response};
+use store::Term;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -34,6 +35,8 @@ pub struct Gate {
     pub metrics: Arc<Metrics>,
     /// Seconds since 1970; a function, so that tests can tell the time.
     pub clock: fn() -> u64,
+    /// How long this replica may answer without asking whether it still leads.
+    pub term: Term,
     /// Cancelled when the server is to stop: watches end.
     pub closing: CancellationToken,
 }
@@ -119,7 +122,8 @@ where
     request.headers_mut().remove(AUTHORIZATION);
     let watch_seat = if info.is_watch() { Some(gate.in_flight.watch(&identity)?) } else { None };
     // Probes are answered however busy the server is: being busy is not being dead.
-    let exempt = watch_seat.is_some() || (!info.is_resource && is_health(&info.path));
+    let probe = !info.is_resource && is_health(&info.path);
+    let exempt = watch_seat.is_some() || probe;
     let work = work(request.method());
     let seat = if exempt { None } else { gate.in_flight.seat(&identity, work).await? };
     let counted = if exempt { None } else { Some(gate.metrics.in_flight(work == Work::Write)) };
@@ -127,6 +131,11 @@ where
     request.extensions_mut().insert(info);
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
     drop((seat, counted));
+    let written = |response: &Response<Body>| work == Work::Write && response.status().is_success();
+    if gate.term.is_in_doubt() && !probe && !matches!(&answer, Ok(Ok(response)) if written(response)) {
+        // A write that succeeded was committed by a leader, whoever leads now. All else was said from memory.
+        return Err(Refusal::NotLeading);
+    }
     let response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},

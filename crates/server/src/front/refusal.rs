@@ -15,9 +15,16 @@ use crate::request::BadRequest;
 pub enum Refusal {
     BadRequest(String),
     Unauthorized,
-    Forbidden { message: String, group: String, resource: String, name: String },
+    Forbidden {
+        message: String,
+        group: String,
+        resource: String,
+        name: String,
+    },
     TooManyRequests,
     Timeout,
+    /// Another replica may lead by now: what this one knows may be out of date.
+    NotLeading,
 }
 
 impl Refusal {
@@ -47,6 +54,11 @@ impl Refusal {
                 details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
                 (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", TooMany.to_string())
             }
+            Refusal::NotLeading => {
+                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
+                let message = "this replica does not know whether it still leads; ask again";
+                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.into())
+            }
             Refusal::Timeout => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "Timeout",
@@ -65,7 +77,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        if code == StatusCode::TOO_MANY_REQUESTS {
+        if matches!(code, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
         }
         response

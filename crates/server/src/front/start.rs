@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use http::{Request, Response};
+use store::Term;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,7 @@ pub struct Built<S> {
     pub rbac: Arc<Rbac>,
     pub authenticator: Arc<Authenticator>,
     pub metrics: Arc<Metrics>,
+    pub term: Term,
 }
 
 pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
@@ -139,6 +141,7 @@ impl Prepared {
             in_flight: InFlight::new(self.config.limits.in_flight()),
             metrics: built.metrics,
             clock: now_seconds,
+            term: built.term,
             closing: closing.clone(),
         });
         let limits = self.config.limits.listen();

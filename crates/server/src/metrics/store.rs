@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::{Batch, Space, Store, StoreError, Visit};
+use store::{Batch, Space, Store, StoreError, Term, Visit};
 
 use super::Metrics;
 
@@ -28,6 +28,14 @@ impl Store for MeasuredStore {
         self.inner.commit(batch)?;
         self.metrics.committed(batch.len(), batch.bytes(), begun.elapsed());
         Ok(())
+    }
+
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        self.inner.confirm()
+    }
+
+    fn term(&self) -> Term {
+        self.inner.term()
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ::rules::GroupResource;
 use sequencer::{Limits, Running};
 use store::etcd::{self, EtcdStore};
-use store::{EmbeddedStore, MemoryStore, Store, StoreError};
+use store::{EmbeddedStore, MemoryStore, Store, StoreError, Term};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,8 @@ pub enum ServeError {
     First(kube::Error),
     #[error("stopped because a write could not be made durable: {0}")]
     Sequencer(#[from] sequencer::Failure),
+    #[error("stopped because this replica no longer leads")]
+    Replaced,
 }
 
 /// Serves until SIGTERM or SIGINT, or until a write cannot be made durable (an error: the process must not go on).
@@ -112,6 +114,8 @@ pub struct Server {
     rbac: Arc<Rbac>,
     authenticator: Arc<Authenticator>,
     metrics: Arc<Metrics>,
+    /// How long this replica may answer without asking whether it still leads.
+    term: Term,
     sequencer: Running<Command, Answer>,
     /// Controllers and the small loops beside them; stopped before the sequencer, which they write to.
     loops: JoinSet<()>,
@@ -131,6 +135,7 @@ impl Server {
         authz::follow(&rbac, &cache);
         let metrics = Arc::new(Metrics::new(Arc::clone(&registry), &families));
         let store = Box::new(MeasuredStore::new(store, Arc::clone(&metrics)));
+        let term = store.term();
         let (published, counted) = (Arc::clone(&cache), Arc::clone(&metrics));
         let publish = move |publication: Publication| {
             counted.decided(&publication.decided);
@@ -165,7 +170,7 @@ impl Server {
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
-        Ok(Server { api, rbac, authenticator, metrics, sequencer, loops })
+        Ok(Server { api, rbac, authenticator, metrics, term, sequencer, loops })
     }
 
     /// Answers the network until `closing`, then stops everything, last of all the store.
@@ -175,6 +180,7 @@ impl Server {
             rbac: self.rbac.clone(),
             authenticator: self.authenticator.clone(),
             metrics: self.metrics.clone(),
+            term: self.term.clone(),
         };
         let served = {
             let serving = prepared.serve(built, closing.clone());
@@ -186,6 +192,8 @@ impl Server {
                     closing.cancel();
                     serving.await
                 }
+                // Another replica leads, or soon will. Whoever runs us starts us again, to stand by.
+                () = self.term.lost() => return Err(ServeError::Replaced),
             }
         };
         self.stop().await?;

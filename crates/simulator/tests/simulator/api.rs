@@ -506,6 +506,10 @@ impl Store for Spy {
         self.inner.commit(batch)
     }
 
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        self.inner.confirm()
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         self.inner.close()
     }

@@ -109,6 +109,11 @@ impl Writer {
         }
     }
 
+    /// Writes nothing, and succeeds only for the leader.
+    pub async fn confirm(&self, commits: u64) -> Result<(), StoreError> {
+        self.fenced(Vec::new(), commits, commits).await
+    }
+
     /// Finishes or drops what an earlier leader left half done; the number of the last commit.
     pub async fn recover(&self) -> Result<u64, StoreError> {
         let commits = match self.get(&self.keys.commit).await? {

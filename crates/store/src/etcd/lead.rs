@@ -1,14 +1,14 @@
 //! Becoming the leader, staying it, and leaving.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 
 use super::client::Client;
 use super::messages::{Compare, PutRequest, RangeRequest, Request, RequestOp, TxnRequest};
 use super::{Config, Keys, failed};
-use crate::StoreError;
+use crate::{StoreError, Term};
 
 /// Between two attempts to reach an etcd that does not answer.
 const RETRY: Duration = Duration::from_millis(200);
@@ -20,7 +20,9 @@ const FIRST_CONTACT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Leadership {
     lease: i64,
-    lease_seconds: i64,
+    lease_seconds: u64,
+    /// How long we may act on it without asking.
+    pub term: Term,
     /// When the leader's key was created, in etcd's count. No other leader ever has the same.
     pub revision: i64,
 }
@@ -42,13 +44,22 @@ impl Leadership {
         }
     }
 
-    /// Renews the lease for as long as it exists. Losing it needs no word to anybody: the next commit is refused.
+    /// Renews the lease for as long as it exists.
     pub async fn keep(&self, client: &Client) {
-        let third = Duration::from_millis(u64::try_from(self.lease_seconds * 1000 / 3).unwrap_or(1000));
+        // Two renewals may fail before the lease ends.
+        let third = Duration::from_millis(self.lease_seconds * 1000 / 3);
+        sleep(third).await;
         loop {
-            sleep(third).await;
-            if let Ok(0) = client.lease_keep_alive(self.lease).await {
-                return;
+            let asked = Instant::now();
+            match timeout(third, client.lease_keep_alive(self.lease)).await {
+                Ok(Ok(seconds)) => match u64::try_from(seconds) {
+                    Ok(seconds) if seconds > 0 => {
+                        self.term.renew(asked, Duration::from_secs(seconds));
+                        sleep(third).await;
+                    }
+                    _ => return self.term.lose(),
+                },
+                Ok(Err(_)) | Err(_) => sleep(RETRY).await,
             }
         }
     }
@@ -66,8 +77,9 @@ async fn attempt(client: &Client, keys: &Keys, config: &Config) -> Result<Option
         client.deleted(keys.leader.clone(), revision).await?;
         return Ok(None);
     }
-    let lease_seconds = i64::try_from(config.lease.as_secs()).unwrap_or(i64::MAX).max(1);
-    let granted = client.lease_grant(lease_seconds).await?;
+    let asked = Instant::now();
+    let lease_seconds = config.lease.as_secs().max(1);
+    let granted = client.lease_grant(i64::try_from(lease_seconds).unwrap_or(i64::MAX)).await?;
     if !granted.error.is_empty() {
         return Err(Status::unavailable(granted.error));
     }
@@ -81,7 +93,8 @@ async fn attempt(client: &Client, keys: &Keys, config: &Config) -> Result<Option
         .await?;
     match created.header {
         Some(header) if created.succeeded => {
-            Ok(Some(Leadership { lease: granted.id, lease_seconds, revision: header.revision }))
+            let term = Term::new(asked, Duration::from_secs(lease_seconds));
+            Ok(Some(Leadership { lease: granted.id, lease_seconds, term, revision: header.revision }))
         }
         _ => {
             // Somebody was faster. Should this fail, the lease ends by itself.

@@ -31,7 +31,7 @@ use commit::{Parted, Stored};
 use lead::Leadership;
 use messages::{RangeRequest, prefix_end};
 
-use crate::{Batch, Store, StoreError, Table, Visit};
+use crate::{Batch, Store, StoreError, Table, Term, Visit};
 
 /// What a page of a load aims at.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
@@ -278,6 +278,24 @@ impl Store for EtcdStore {
             Err(_) => self.failed = true,
         }
         written
+    }
+
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        let (Some(commits), false) = (self.commits, self.failed) else {
+            return Err(StoreError::Unusable { why: "it was not loaded, or failed before".to_owned() });
+        };
+        if !self.leadership.term.is_in_doubt() {
+            return Ok(());
+        }
+        let writer = self.writer();
+        let asked = self.run(async move { writer.confirm(commits).await });
+        let confirmed = asked.and_then(|confirmed| confirmed);
+        self.failed = confirmed.is_err();
+        confirmed
+    }
+
+    fn term(&self) -> Term {
+        self.leadership.term.clone()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), StoreError> {
