@@ -1,6 +1,7 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod bench;
 mod bodies;
 mod capsule;
 mod compare;

@@ -1,0 +1,37 @@
+//! The benchmarks run, at sizes that say nothing about speed: what breaks them breaks a test, not a measurement.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+fn figures(arguments: &str) -> BTreeMap<String, f64> {
+    let run = Command::new(env!("CARGO_BIN_EXE_bursar")).arg("bench").args(arguments.split(' ')).output();
+    let output = run.expect("bursar runs");
+    let (said, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "bench {arguments}\n{said}\n{trouble}");
+    let figure = |line: &str| {
+        let (name, value) = line.strip_prefix("figure ")?.split_once(' ')?;
+        Some((name.to_owned(), value.parse().expect("a number")))
+    };
+    said.lines().filter_map(figure).collect()
+}
+
+#[test]
+fn ledger() {
+    let figures = figures("ledger --rounds 1 --millis 50 --without-peers --without-sizes");
+    assert!(figures["hot_over_spread"] > 0.0 && figures["claims_per_sync_64"] >= 1.0, "{figures:?}");
+}
+
+#[test]
+fn serve() {
+    let figures = figures("serve --rounds 1 --millis 50 --without-peers --objects 100 --listed 20 --watchers 3");
+    assert!(figures["bytes_per_object"] > 0.0 && figures["restart_seconds"] > 0.0, "{figures:?}");
+}
+
+#[test]
+fn quota() {
+    let figures = figures("quota --rounds 1 --millis 50 --without-peers --namespaces 5");
+    for name in ["p50_q1_over_none", "p50_q4_over_none", "p50_q16_over_none"] {
+        assert!(figures[name] > 0.0, "{figures:?}");
+    }
+    assert_eq!(figures["leaked_charges"], 0.0, "{figures:?}");
+}
