@@ -14,6 +14,7 @@ mod leaks;
 mod migrate;
 mod process;
 mod prometheus;
+mod quota_names;
 mod quotas;
 mod restart;
 mod tour;
