@@ -10,6 +10,7 @@ use rules::{Compiled, GroupResource};
 use serde_json::Value;
 
 use crate::metrics::{Metric, Samples, Survey};
+use crate::relief::{ChargeLine, Companion, Plea, Upkeep};
 
 /// A stored object that is a policy of some family.
 pub struct PolicyObject<'a> {
@@ -305,6 +306,16 @@ pub trait Family: Send + Sync {
     /// The derived objects to look at again, in the same commit, after this change.
     fn followers(&self, _change: &Change<'_>, _near: &dyn Near) -> Vec<Dependent> {
         Vec::new()
+    }
+
+    /// What would let a refused object in: objects to be made with it, which go with it. `None` where nothing would.
+    fn relieve(&self, _plea: &Plea<'_>, _near: &dyn Near) -> Option<Vec<Companion>> {
+        None
+    }
+
+    /// What becomes of such a companion now that its object is charged so; nothing when that is gone.
+    fn attend(&self, _companion: &Value, _charges: &[ChargeLine]) -> Upkeep {
+        Upkeep::AsItIs
     }
 
     /// Objects whose projected status depends on this object's, beside the ones whose accounts changed.

@@ -7,6 +7,7 @@ pub mod capsule;
 pub mod family;
 pub mod kubernetes;
 pub mod metrics;
+pub mod relief;
 
 pub use family::{
     Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Kept, Made, Near,

@@ -8,9 +8,9 @@ use ledger::SubjectId;
 use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 
-use super::Reading;
 use super::claim::{claims, pools, quota_name};
 use super::pool::{CLAIMS, Pool, created_ms};
+use super::{Reading, jit};
 use crate::family::Near;
 
 /// Claims of one pool in one namespace that are looked at. Beyond it the youngest are taken for unused.
@@ -49,7 +49,13 @@ pub fn in_use(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) ->
     if rest.values().all(|used| used.is_zero()) {
         return found;
     }
-    let mut left = holders(pool, namespace, near);
+    // A claim that was made for a workload is in use as long as that is there; the others share the rest.
+    let (own, mut left): (Vec<Holder>, Vec<Holder>) =
+        holders(pool, namespace, near).into_iter().partition(|holder| jit::has_workload(&holder.name, near));
+    for holder in own {
+        take(&holder, &mut rest);
+        found.insert(holder.uid);
+    }
     while !left.is_empty() && rest.values().any(|used| !used.is_zero()) {
         let next = match reading {
             Reading::Documentation => 0,
@@ -59,10 +65,7 @@ pub fn in_use(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) ->
         if covers(&holder, &rest).is_zero() {
             continue;
         }
-        for (name, used) in &mut rest {
-            let part = holder.amounts.get(name).map_or(Amount::ZERO, |amount| (*amount).min(*used));
-            *used = used.checked_sub(part).unwrap_or(Amount::ZERO);
-        }
+        take(&holder, &mut rest);
         found.insert(holder.uid);
     }
     found
@@ -87,6 +90,14 @@ fn used(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) -> BTree
             (line.resource, used.max(Amount::ZERO))
         })
         .collect()
+}
+
+/// Lays usage on a claim, as much as it holds.
+fn take(holder: &Holder, rest: &mut BTreeMap<Arc<str>, Amount>) {
+    for (name, used) in rest {
+        let part = holder.amounts.get(name).map_or(Amount::ZERO, |amount| (*amount).min(*used));
+        *used = used.checked_sub(part).unwrap_or(Amount::ZERO);
+    }
 }
 
 fn most_covering(holders: &[Holder], rest: &BTreeMap<Arc<str>, Amount>) -> usize {

@@ -24,7 +24,9 @@
 mod claim;
 mod definitions;
 mod in_use;
+mod jit;
 mod metrics;
+mod nodes;
 mod pool;
 mod pool_definitions;
 mod pool_status;
@@ -50,6 +52,7 @@ use crate::family::{
     VirtualResource, World,
 };
 use crate::metrics::{Metric, Samples, Survey};
+use crate::relief::{ChargeLine, Companion, Plea, Upkeep};
 
 pub const GROUP: &str = "capsule.clastix.io";
 pub const VERSION: &str = "v1beta2";
@@ -171,6 +174,30 @@ impl Family for Capsule {
         if resource.is("", "resourcequotas") { provision::kept_spec(namespace, name, near) } else { None }
     }
 
+    fn derived(&self) -> Vec<GroupResource> {
+        vec![claim::pools()]
+    }
+
+    fn derive(&self, object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
+        nodes::derive(object.object, near)
+    }
+
+    fn leads(&self) -> Vec<GroupResource> {
+        vec![nodes::nodes()]
+    }
+
+    fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+        nodes::followers(change, near)
+    }
+
+    fn relieve(&self, plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
+        jit::relieve(plea, near)
+    }
+
+    fn attend(&self, companion: &Value, charges: &[ChargeLine]) -> Upkeep {
+        jit::attend(companion, charges)
+    }
+
     fn depends_on(&self) -> Vec<GroupResource> {
         vec![GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")]
     }
@@ -203,7 +230,11 @@ impl Family for Capsule {
         match Kind::of(request.resource) {
             _ if request.operation == Operation::Status || !request.subresource.is_empty() => Vec::new(),
             None => Vec::new(),
-            Some(Kind::ResourcePool) => pool::validate(request.object),
+            Some(Kind::ResourcePool) => {
+                let mut errors = pool::validate(request.object);
+                errors.extend(nodes::validate(request.object));
+                errors
+            }
             Some(Kind::ResourcePoolClaim) => claim::validate(request.object),
             Some(kind) => quota::validate(kind, request.object, &self.settings),
         }
@@ -212,6 +243,7 @@ impl Family for Capsule {
     fn guard(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
         let Some(kind) = Kind::of(change.resource) else { return Ok(()) };
         if kind == Kind::ResourcePoolClaim {
+            jit::guard(change, near)?;
             return claim::guard(change, near, self.settings.reading);
         }
         let Some(new) = change.new else { return Ok(()) };

@@ -1,5 +1,6 @@
 //! ResourcePool and ResourcePoolClaim as CustomResourceDefinitions, field for field those of Capsule. `namespaceUsage` in
-//! a pool's status is ours: what the claims of each namespace have together, complete however many there are.
+//! a pool's status is ours: what the claims of each namespace have together, complete however many there are. So are
+//! `config.jitClaims` and `nodes`.
 
 use serde_json::{Value, json};
 
@@ -65,6 +66,23 @@ fn resource_pool() -> Value {
                     "defaultsZero": flag("Without a claim, nothing of the pool's resources can be used."),
                     "orderedQueue": flag("No claim passes an older one that waits for the same resource."),
                     "deleteBoundResources": flag("Claims are deleted with the pool."),
+                    "jitClaims": {
+                        "type": "boolean",
+                        "description": "A workload that the pool's ResourceQuota would refuse gets a claim of its own.",
+                    },
+                },
+            },
+            "nodes": {
+                "type": "object",
+                "required": ["selector", "shares"],
+                "description": "Sizes the pool by nodes: each share of what the selected ones can allocate.",
+                "properties": {
+                    "selector": label_selectors("")["items"].clone(),
+                    "shares": {
+                        "type": "object",
+                        "description": "How much of the sum, by resource: \"80%\", \"4/5\" or \"2\".",
+                        "additionalProperties": {"type": "string"},
+                    },
                 },
             },
         },

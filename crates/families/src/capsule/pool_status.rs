@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::claim::{Conditions, shown};
 use super::pool::{CLAIMS, Pool, show_amounts};
 use super::status::{CLAIMS_SHOWN_MAX, put, time, uid};
-use super::text;
+use super::{nodes, text};
 use crate::family::{BalanceLine, Balances, Near, Projected};
 
 /// Waiting claims that are added up to tell how much is asked for in vain.
@@ -57,6 +57,13 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
     match exhaustions.is_empty() {
         true => conditions.push("Exhausted", "False", "NoExhaustions", "no exhaustions".into(), false),
         false => conditions.push("Exhausted", "True", "PoolExhausted", "Pool has exhaustions".into(), false),
+    }
+    match nodes::oversubscribed(pool, &lines) {
+        Some(over) if over.is_empty() => {
+            conditions.push("Oversubscribed", "False", "NodesSuffice", "the nodes cover the claims".into(), false);
+        }
+        Some(over) => conditions.push("Oversubscribed", "True", "NodesShrunk", over.join("; "), false),
+        None => {}
     }
     status.insert("exhaustions".into(), Value::Object(exhaustions));
     status.insert("conditions".into(), Value::Array(conditions.list));

@@ -26,6 +26,7 @@ impl Engine {
             }
             if let Some(object) = self.stored(&key).cloned() {
                 self.recount_one(&object, out);
+                self.attend(object.uid, batch, out);
             }
         }
         self.follow(moved_from, None, self.clock_ms, batch, out);

@@ -19,6 +19,7 @@ use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::object::{Draft, Object, ObjectKey};
 use super::policies::Policies;
+use super::relief::Refusal;
 
 pub(super) type Shelf = BTreeMap<(Arc<str>, Arc<str>), Arc<Object>>;
 
@@ -133,7 +134,13 @@ impl Engine {
                 }
                 let draft = self.derive(&key, self.overruled(&key, draft), now_ms)?;
                 let compiled = self.compile(&key, &draft.value)?;
-                let ruling = self.decide(&key, &draft, None, dry_run)?;
+                let ruling = match self.decide(&key, &draft, None, dry_run) {
+                    Err(Refused::Denied(denials)) => {
+                        let refusal = Refusal { key: &key, draft: &draft, terms: None, dry_run, now_ms };
+                        self.relieve(&refusal, denials, batch, publication)?
+                    }
+                    decided => decided?,
+                };
                 if dry_run {
                     return Ok(self.preview(draft, key, None));
                 }
@@ -154,7 +161,13 @@ impl Engine {
                 }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
                 let terms = if status { Terms::Adopt } else { Terms::Charge };
-                let ruling = self.decide(&key, &draft, Some(terms), dry_run)?;
+                let ruling = match self.decide(&key, &draft, Some(terms.clone()), dry_run) {
+                    Err(Refused::Denied(denials)) => {
+                        let refusal = Refusal { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
+                        self.relieve(&refusal, denials, batch, publication)?
+                    }
+                    decided => decided?,
+                };
                 if dry_run {
                     return Ok(self.preview(draft, key, Some(stored.revision)));
                 }
@@ -164,6 +177,7 @@ impl Engine {
                 }
                 let object = self.store(draft, &key, Some(stored.clone()), batch, publication);
                 let written = self.settle(object, compiled, status.then_some(now_ms), publication);
+                self.attend(stored.uid, batch, publication);
                 self.lead(Some(&stored), Some(&written.object), batch, publication);
                 Ok(written)
             }
@@ -175,6 +189,7 @@ impl Engine {
                     return Ok(Written { object: stored, sequence: self.ledger.sequence() });
                 }
                 let written = self.delete(stored.clone(), last, batch, publication);
+                self.attend(stored.uid, batch, publication);
                 self.lead(Some(&stored), None, batch, publication);
                 Ok(written)
             }
@@ -430,7 +445,7 @@ impl Engine {
         Written { object, sequence: self.ledger.sequence() }
     }
 
-    fn delete(
+    pub(super) fn delete(
         &mut self,
         stored: Arc<Object>,
         last: Option<Draft>,

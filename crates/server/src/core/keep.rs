@@ -93,12 +93,12 @@ impl Engine {
         Some(ObjectKey { resource: kept.resource, namespace: kept.namespace, name: kept.name })
     }
 
-    fn kept_spec(&self, key: &ObjectKey) -> Option<Value> {
+    pub(super) fn kept_spec(&self, key: &ObjectKey) -> Option<Value> {
         let near = self.near(0);
         self.families.iter().find_map(|family| family.keep(&key.resource, &key.namespace, &key.name, &near))
     }
 
-    fn keep(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
+    pub(super) fn keep(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
         let (Some(stored), Some(spec)) = (self.stored(key).cloned(), self.kept_spec(key)) else { return };
         let mut value = stored.value();
         if value.get("spec") == Some(&spec) {

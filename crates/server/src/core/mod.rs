@@ -20,6 +20,7 @@ mod load;
 mod near;
 pub mod object;
 mod policies;
+mod relief;
 mod status;
 #[cfg(test)]
 mod tests;

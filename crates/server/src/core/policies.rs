@@ -249,7 +249,7 @@ impl Engine {
         out.closed.push(name);
     }
 
-    fn open_accounts(
+    pub(super) fn open_accounts(
         &mut self,
         policy: &Arc<str>,
         compiled: &Compiled,

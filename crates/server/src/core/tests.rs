@@ -13,6 +13,7 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod jit;
 mod moments;
 mod names;
 mod quota;

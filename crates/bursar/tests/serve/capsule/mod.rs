@@ -1,5 +1,6 @@
 //! Capsule's quotas against the binary. A group of behaviours shares one server; each behaviour has its own namespaces.
 
+mod beyond;
 mod claims;
 mod cost;
 mod exact;

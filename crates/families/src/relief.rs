@@ -1,0 +1,48 @@
+//! Help for an object that a quota refuses: another object, made with it in the same commit, which makes the room it needs
+//! and goes when it goes.
+
+use std::sync::Arc;
+
+use quantity::{Amount, Format};
+use rules::GroupResource;
+use serde_json::Value;
+
+use crate::family::Denial;
+
+/// How much one object takes, or would take, of one account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargeLine {
+    pub policy: Arc<str>,
+    pub account: Arc<str>,
+    pub amount: Amount,
+    pub format: Format,
+}
+
+/// An object that was refused.
+pub struct Plea<'a> {
+    pub resource: &'a GroupResource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub object: &'a Value,
+    /// Everything it would be charged.
+    pub charges: &'a [ChargeLine],
+    pub denials: &'a [Denial],
+}
+
+/// An object made for another, in the same namespace. It gets its uid and its time where it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Companion {
+    pub resource: GroupResource,
+    pub name: String,
+    pub object: Value,
+    /// The object of the policy whose limit it moves.
+    pub quota: (GroupResource, String),
+}
+
+/// What becomes of a companion after a change of the object it was made for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upkeep {
+    AsItIs,
+    Changed(Value),
+    Gone,
+}

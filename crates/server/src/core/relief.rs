@@ -1,0 +1,252 @@
+//! Companions: objects that are made with another one, in the same commit, so that a quota lets it in
+//! ([`families::Family::relieve`]), and that go when it goes.
+//!
+//! It is tried first: the companion is charged, the quota's limit follows, the object is decided again. Only when all of that
+//! said yes is anything stored; else it is taken back, and nothing has changed.
+
+use std::sync::Arc;
+
+use families::relief::{ChargeLine, Companion, Plea, Upkeep};
+use families::{Denial, Families};
+use ledger::{SubjectId, Terms};
+use quantity::{Amount, Quantity};
+use rules::{Subject, policy_name};
+use serde_json::json;
+use store::Batch;
+
+use super::apart::{Ruling, apart};
+use super::command::Refused;
+use super::engine::Engine;
+use super::event::Publication;
+use super::object::{Draft, Object, ObjectKey};
+
+/// Companions one object may have: a namespace has a handful of pools at most.
+const COMPANIONS_MAX: usize = 16;
+
+/// The uid of the n-th companion of an object: made from the object's own, so that it is found again without an index and
+/// the engine needs no source of chance. The version says that it is not a random one.
+fn companion_uid(of: SubjectId, number: usize) -> SubjectId {
+    const SALT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834;
+    const VERSION: u128 = 0xf << 76;
+    const VARIANT: u128 = 0x3 << 62;
+    let mixed = of.0.rotate_left(64) ^ SALT.wrapping_mul(number as u128 + 1);
+    SubjectId((mixed & !VERSION & !VARIANT) | (0x5 << 76) | (0x2 << 62))
+}
+
+/// An object on its way in that was refused.
+pub(super) struct Refusal<'a> {
+    pub key: &'a ObjectKey,
+    pub draft: &'a Draft,
+    pub terms: Option<Terms>,
+    pub dry_run: bool,
+    pub now_ms: i64,
+}
+
+/// A companion that has been charged, and is not stored yet.
+struct Charged {
+    key: ObjectKey,
+    draft: Draft,
+    before: Option<Arc<Object>>,
+    quota: ObjectKey,
+}
+
+impl Engine {
+    /// Lets families make room for a refused object. The ruling is good for the state that this leaves behind.
+    pub(super) fn relieve(
+        &mut self,
+        refusal: &Refusal<'_>,
+        denials: Vec<Denial>,
+        batch: &mut Batch,
+        out: &mut Publication,
+    ) -> Result<Ruling, Refused> {
+        let charges = self.would_charge(refusal);
+        let ObjectKey { resource, namespace, name } = refusal.key;
+        let plea =
+            Plea { resource, namespace, name, object: &refusal.draft.value, charges: &charges, denials: &denials };
+        let near = self.near(refusal.now_ms);
+        let companions = self.families.iter().find_map(|family| family.relieve(&plea, &near));
+        let Some(companions) = companions.filter(|list| !list.is_empty() && list.len() <= COMPANIONS_MAX) else {
+            return Err(Refused::Denied(denials));
+        };
+        let mut charged = Vec::with_capacity(companions.len());
+        for (number, companion) in companions.into_iter().enumerate() {
+            match self.charge_companion(refusal, companion, number, out) {
+                Ok(one) => charged.push(one),
+                Err(why) => {
+                    self.take_back(charged, out);
+                    return Err(unrelieved(&self.families, denials, &why));
+                }
+            }
+        }
+        for one in &charged {
+            self.move_limits(&one.quota, true, out);
+        }
+        // As if, so that nothing is opened or counted until it is sure.
+        if let Err(refused) = self.decide(refusal.key, refusal.draft, refusal.terms.clone(), true) {
+            self.take_back(charged, out);
+            return Err(refused);
+        }
+        if refusal.dry_run {
+            self.take_back(charged, out);
+            return Ok(Ruling::default());
+        }
+        for one in charged {
+            let draft = self.standing(&one.key, one.draft, refusal.now_ms);
+            let object = self.store(draft, &one.key, one.before, batch, out);
+            self.settle(object, None, None, out);
+            self.keep(&one.quota, batch, out);
+        }
+        self.decide(refusal.key, refusal.draft, refusal.terms.clone(), false)
+    }
+
+    fn charge_companion(
+        &mut self,
+        refusal: &Refusal<'_>,
+        companion: Companion,
+        number: usize,
+        out: &mut Publication,
+    ) -> Result<Charged, String> {
+        let namespace = &refusal.key.namespace;
+        let key = ObjectKey::new(companion.resource, namespace, &companion.name);
+        let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
+        let uid = companion_uid(refusal.draft.uid, number);
+        let before = self.stored(&key).cloned();
+        if before.as_ref().is_some_and(|stored| stored.uid != uid) {
+            return Err(format!("{} exists already", key));
+        }
+        let mut value = match &before {
+            // It grows with the object.
+            Some(stored) => {
+                let mut value = stored.value();
+                value["spec"] = companion.object["spec"].clone();
+                value
+            }
+            None => companion.object,
+        };
+        let metadata = &mut value["metadata"];
+        metadata["uid"] = json!(uuid::Uuid::from_u128(uid.0).hyphenated().to_string());
+        if before.is_none() {
+            metadata["creationTimestamp"] = json!(moment(refusal.now_ms));
+        }
+        let draft = Draft::new(value).map_err(|error| error.to_string())?;
+        let terms = before.is_some().then_some(Terms::Charge);
+        let ruling = self.decide(&key, &draft, terms, false).map_err(|refused| match refused {
+            Refused::Denied(denials) => told(&self.families, &denials),
+            other => format!("{other:?}"),
+        })?;
+        if ruling.plan.as_ref().is_some_and(ledger::Plan::queues) {
+            return Err(self.lacking(&key, &draft));
+        }
+        self.apply(ruling, out);
+        Ok(Charged { key, draft, before, quota })
+    }
+
+    /// What a companion asks for, and what there is.
+    fn lacking(&self, key: &ObjectKey, draft: &Draft) -> String {
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let Ok(verdict) = self.rulebook.measure(&subject) else { return "it cannot be measured".into() };
+        let has = self.ledger.subject(draft.uid).map_or_else(Vec::new, |view| view.charges);
+        let mut pool = None;
+        let mut parts = Vec::new();
+        for charge in self.policies.charges(&verdict.lines).0 {
+            let (Some(balance), Some(account)) = (self.ledger.balance(charge.account), self.ledger.key(charge.account))
+            else {
+                continue;
+            };
+            let Some(left) = balance.available() else { continue };
+            let had = has.iter().find(|had| had.account == charge.account).map_or(Amount::ZERO, |had| had.amount);
+            let grows = charge.amount.checked_sub(had).unwrap_or(charge.amount);
+            pool = pool.or_else(|| self.policies.owner(charge.account));
+            if grows > left.max(Amount::ZERO) {
+                let show = |amount| Quantity::new(amount, charge.format);
+                let (name, left) = (&account.resource, left.max(Amount::ZERO));
+                parts.push(format!("requested: {name}={}, available: {name}={}", show(grows), show(left)));
+            }
+        }
+        let pool = pool.map_or("", |key| &*key.name);
+        match parts.is_empty() {
+            true => format!("older claims wait in line for \"{pool}\""),
+            false => format!("\"{pool}\" has too little: {}", parts.join("; ")),
+        }
+    }
+
+    /// The limits of a quota as they are to be kept now, or as they are stored.
+    fn move_limits(&mut self, quota: &ObjectKey, kept: bool, out: &mut Publication) {
+        let Some(mut value) = self.stored(quota).map(|stored| stored.value()) else { return };
+        if let Some(spec) = self.kept_spec(quota).filter(|_| kept) {
+            value["spec"] = spec;
+        }
+        if let Ok(Some(compiled)) = self.compile(quota, &value) {
+            let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);
+            self.open_accounts(&policy, &compiled, out);
+        }
+    }
+
+    /// Leaves everything as it was before companions were charged.
+    fn take_back(&mut self, charged: Vec<Charged>, out: &mut Publication) {
+        for one in charged.into_iter().rev() {
+            match one.before {
+                Some(stored) => self.recount_one(&stored, out),
+                None => {
+                    for subject in [one.draft.uid, apart(one.draft.uid)] {
+                        if self.ledger.is_live(subject) {
+                            let receipt = self.ledger.release(subject);
+                            self.note_receipt(&receipt, out);
+                        }
+                    }
+                }
+            }
+            self.move_limits(&one.quota, false, out);
+        }
+    }
+
+    fn would_charge(&self, refusal: &Refusal<'_>) -> Vec<ChargeLine> {
+        let (key, draft) = (refusal.key, refusal.draft);
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let Ok(verdict) = self.rulebook.measure(&subject.at(self.clock_ms)) else { return Vec::new() };
+        let charges = self.policies.charges(&verdict.lines).0;
+        charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect()
+    }
+
+    fn charge_line(&self, charge: ledger::Charge) -> Option<ChargeLine> {
+        let key = self.ledger.key(charge.account).filter(|key| key.bucket.is_empty())?;
+        let (policy, account) = (key.policy.clone(), key.resource.clone());
+        Some(ChargeLine { policy, account, amount: charge.amount, format: charge.format })
+    }
+
+    /// Lets the companions of an object follow a change of it, or go with it.
+    pub(super) fn attend(&mut self, of: SubjectId, batch: &mut Batch, out: &mut Publication) {
+        for number in 0..COMPANIONS_MAX {
+            let Some(key) = self.subjects.get(&companion_uid(of, number)).cloned() else { return };
+            let Some(stored) = self.stored(&key).cloned() else { return };
+            let charges = self.ledger.subject(of).map_or_else(Vec::new, |view| view.charges);
+            let charges: Vec<ChargeLine> = charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect();
+            let value = stored.value();
+            let upkeep = self.families.of_projected(&key.resource).map(|family| family.attend(&value, &charges));
+            match upkeep.unwrap_or(Upkeep::AsItIs) {
+                Upkeep::AsItIs => {}
+                Upkeep::Changed(value) => drop(self.replace(stored, value, batch, out)),
+                Upkeep::Gone => drop(self.delete(stored, None, batch, out)),
+            }
+        }
+    }
+}
+
+/// The refusal, with why nothing could be done about it.
+fn unrelieved(families: &Families, mut denials: Vec<Denial>, why: &str) -> Refused {
+    if let Some(first) = denials.first_mut() {
+        let said = told(families, std::slice::from_ref(first));
+        first.message = Some(format!("{said}; no claim can be made for it: {why}"));
+    }
+    Refused::Denied(denials)
+}
+
+fn told(families: &Families, denials: &[Denial]) -> String {
+    let words = denials.iter().filter_map(|one| families.of_policy(&one.resource).map(|family| family.words(one)));
+    words.collect::<Vec<_>>().join("; ")
+}
+
+fn moment(now_ms: i64) -> String {
+    let moment = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
