@@ -52,6 +52,38 @@ POST /metrics
     }
 }
 
+#[tokio::test]
+async fn calls_of_webhooks_are_counted_by_how_they_end() {
+    let server = Server::start();
+    // Nobody listens there: one webhook minds, the other does not.
+    for (name, kind, policy) in
+        [("open", "mutatingwebhookconfigurations", "Ignore"), ("shut", "validatingwebhookconfigurations", "Fail")]
+    {
+        let body = serde_json::json!({
+            "metadata": {"name": name},
+            "webhooks": [{
+                "name": format!("{name}.example.com"), "failurePolicy": policy, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+                }],
+            }],
+        });
+        server.play(&format!("POST /apis/admissionregistration.k8s.io/v1/{kind}\n  {body}\n  201")).await;
+    }
+    server.play("POST /api/v1/namespaces\n  {\"metadata\": {\"name\": \"a\"}}\n  201").await;
+    server.play("POST /api/v1/namespaces/a/configmaps\n  {\"metadata\": {\"name\": \"one\"}}\n  500").await;
+    let text = server.send(crate::harness::request("GET /metrics", "")).await.text;
+    for line in [
+        "bursar_webhook_calls_total{outcome=\"ignored\",type=\"mutating\"} 1",
+        "bursar_webhook_calls_total{outcome=\"failed\",type=\"validating\"} 1",
+        "bursar_webhook_calls_total{outcome=\"allowed\",type=\"validating\"} 0",
+        "bursar_webhook_duration_seconds_count{type=\"mutating\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
 /// Rows of the manual's tables: name, kind, labels.
 fn manual() -> Vec<(String, String, String)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
