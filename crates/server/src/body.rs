@@ -12,6 +12,11 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a body may take. A slow sender holds a seat meanwhile.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// What of a body that is too large is read and dropped before it is refused: clients that send before they listen would
+/// otherwise lose the answer with the connection. Beyond that, and beyond this time, they do.
+const DROPPED_BYTES_MAX: usize = 32 * 1024 * 1024;
+const DROPPED_TIME_MAX: Duration = Duration::from_secs(5);
+
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// 413.
@@ -27,16 +32,36 @@ pub enum BodyError {
 
 /// The whole body, if it is at most `limit` bytes.
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, BodyError> {
+    let mut body = body;
     let announced = body.size_hint().lower();
     if announced > u64::try_from(limit).unwrap_or(u64::MAX) {
+        drop_rest(&mut body).await;
         return Err(BodyError::TooLarge(limit));
     }
-    match tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, limit).collect()).await {
+    match tokio::time::timeout(BODY_TIME_MAX, Limited::new(&mut body, limit).collect()).await {
         Err(_) => Err(BodyError::Slow),
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge(limit)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            drop_rest(&mut body).await;
+            Err(BodyError::TooLarge(limit))
+        }
         Ok(Err(error)) => Err(BodyError::Broken(error.to_string())),
     }
+}
+
+/// Reads on without keeping anything.
+async fn drop_rest(body: &mut Body) {
+    let reading = async {
+        let mut dropped = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            dropped += frame.data_ref().map_or(0, Bytes::len);
+            if dropped > DROPPED_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // A sender that takes longer is left to itself.
+    let _ = tokio::time::timeout(DROPPED_TIME_MAX, reading).await;
 }
 
 #[cfg(test)]

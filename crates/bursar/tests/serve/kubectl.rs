@@ -132,6 +132,15 @@ fn columns_are_those_of_kubernetes() {
     ] {
         assert_eq!(heads(line), wanted, "kubectl {line}");
     }
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"addresses":
+        [{"type": "InternalIP", "address": "10.0.0.9"}], "nodeInfo": {"kernelVersion": "6.1", "osImage": "Debian"}}}"#;
+    server.kubectl_with("create -f -", node);
+    assert_eq!(
+        heads("get nodes -o wide"),
+        "NAME STATUS ROLES AGE VERSION INTERNAL-IP EXTERNAL-IP OS-IMAGE KERNEL-VERSION CONTAINER-RUNTIME"
+    );
+    let row = server.kubectl("get nodes -o wide --no-headers");
+    assert!(row.contains("10.0.0.9") && row.contains("<none>") && row.contains("Debian"), "{row}");
     let row = server.until("-n columns get quota q --no-headers", |out| out.contains("pods: 1/1"));
     assert!(row.contains("pods: 1/1") && row.contains("limits.cpu: 0/2"), "{row}");
 }

@@ -1,6 +1,7 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod bad_input;
 mod bench;
 mod bodies;
 mod capsule;
@@ -9,9 +10,13 @@ mod events;
 mod failover;
 mod harness;
 mod informer;
+mod isolation;
 mod kubectl;
 mod leaks;
+mod limits;
 mod migrate;
+mod owner;
+mod peer;
 mod process;
 mod prometheus;
 mod quota_names;

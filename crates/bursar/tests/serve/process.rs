@@ -49,6 +49,14 @@ impl Process {
         &self.kubeconfig
     }
 
+    /// The largest amount of memory the server has held so far, in megabytes.
+    pub fn peak_megabytes(&self) -> u64 {
+        let pid = self.child.id().expect("running");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
+    }
+
     pub async fn client(&self) -> kube::Client {
         kube::Client::try_from(self.config().await).expect("a client")
     }
@@ -60,7 +68,7 @@ impl Process {
         kube::Client::try_from(config).expect("a client")
     }
 
-    async fn config(&self) -> kube::Config {
+    pub async fn config(&self) -> kube::Config {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration")

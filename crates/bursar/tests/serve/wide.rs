@@ -31,6 +31,10 @@ spec:
     assert_eq!(total, "2");
     let applied = server.kubectl("-n a get appliedclusterresourcequotas -o name");
     assert!(applied.contains("org-x"), "{applied}");
+    let select = "-n a get appliedclusterresourcequotas -o name --field-selector";
+    assert!(server.kubectl(&format!("{select} metadata.name=org-x")).contains("org-x"));
+    assert_eq!(server.kubectl(&format!("{select} metadata.name=other")), "");
+    assert_eq!(server.kubectl("-n a get appliedclusterresourcequotas -o name -l no=label"), "");
     // A namespace that leaves takes its usage along, and one that joins brings it.
     server.kubectl("label namespace a org-");
     server.kubectl("-n b create secret generic t --from-literal=k=v");

@@ -94,6 +94,10 @@ pub fn applied(quotas: impl Iterator<Item = Value>, namespace: &Value) -> Vec<Va
             if let Some(metadata) = quota.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.insert("namespace".into(), json!(name));
             }
+            // The budget is everybody's; who else lives on it, and of how much, is not for a tenant to see.
+            if let Some(Value::Array(namespaces)) = quota.pointer_mut("/status/namespaces") {
+                namespaces.retain(|entry| text(entry, &["namespace"]) == name);
+            }
             quota
         })
         .collect()

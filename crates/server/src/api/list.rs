@@ -65,7 +65,7 @@ impl Api {
             text => Some(Token::parse(text).ok_or_else(|| ApiError::bad_request("continue key is not valid"))?),
         };
         let listing = match &token {
-            Some(Token { revision: Some(revision), after }) => cache.paged(resource, *revision).ok_or_else(|| {
+            Some(Token { revision: Some(revision), after }) => cache.at(resource, *revision).ok_or_else(|| {
                 let next = Token { revision: None, after: after.clone() };
                 ApiError::expired_list(TOKEN_EXPIRED, Some(next.write()))
             })?,
@@ -84,7 +84,11 @@ impl Api {
     async fn listing(&self, call: &Call, options: &ListOptions) -> ApiResult<Listing> {
         let cache = &self.parts().cache;
         let resource = call.served.storage();
-        let asked = parse_version(call, &options.resource_version)?;
+        // In a list a mistake here is one of the request, not of an object.
+        let asked = parse_version(call, &options.resource_version).map_err(|error| {
+            let why = error.message.split_once(" is invalid: ").map_or("", |(_, why)| why).to_owned();
+            ApiError::bad_request(format!("invalid resource version: {why}"))
+        })?;
         if asked == 0 {
             return Ok(cache.list(resource));
         }
@@ -93,7 +97,7 @@ impl Api {
         if options.version_match != Match::Exact || listing.revision == asked {
             return Ok(listing);
         }
-        match cache.paged(resource, asked) {
+        match cache.at(resource, asked) {
             Some(kept) => Ok(kept),
             None => Err(ApiError::expired(format!("The resourceVersion for the provided list is too old: {asked}"))),
         }

@@ -178,10 +178,14 @@ impl Api {
 
     async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let head = request.method() == Method::HEAD;
+        let yaml = negotiate::wants_yaml(request.headers());
         let mut response = match self.answer(request).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         };
+        if yaml {
+            response = response::into_yaml(response).await.unwrap_or_else(ApiError::into_response);
+        }
         if head {
             *response.body_mut() = Body::empty();
         }

@@ -1,6 +1,6 @@
 //! Which form the client wants its answer in, and which form its body has.
 //!
-//! Answers are JSON, whatever else a client accepts: kubectl and client-go offer protobuf first and read JSON as well.
+//! Answers are JSON, or YAML for those who want it first. kubectl and client-go offer protobuf first and read JSON as well.
 //! The `as=` parameter asks for a transformation on top: a Table to print, or only the metadata.
 
 use http::{HeaderMap, header};
@@ -19,6 +19,7 @@ pub enum Form {
     Metadata,
 }
 
+const YAML: &str = "application/yaml";
 /// What we answer with, and what an Accept header may ask for and be answered in JSON all the same.
 const ANSWERED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 /// Header values longer than this are nonsense; it bounds the parsing.
@@ -101,6 +102,14 @@ fn transformation(clause: &Clause<'_>) -> Option<Form> {
         ("PartialObjectMetadata" | "PartialObjectMetadataList", Some("v1" | "v1beta1")) if meta => Some(Form::Metadata),
         _ => None,
     }
+}
+
+/// Whether the answer is to be YAML: the first wish that we can fulfil at all is.
+pub fn wants_yaml(headers: &HeaderMap) -> bool {
+    clauses(headers)
+        .iter()
+        .find(|clause| clause.is_json() && transformation(clause).is_some())
+        .is_some_and(|clause| clause.media.eq_ignore_ascii_case(YAML))
 }
 
 /// The version of aggregated discovery the client understands; none for the legacy documents.

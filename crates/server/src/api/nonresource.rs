@@ -43,12 +43,37 @@ impl Api {
             ["apis", group, version] => {
                 found(headers, discovery().resources.get(&((*group).into(), (*version).into())))
             }
+            [".well-known", "openid-configuration"] => self.openid_configuration(),
+            ["openid", "v1", "jwks"] => self.openid_keys(),
             ["openapi", "v2"] => Ok(super::openapi::version_two(headers, KUBERNETES_MINOR)),
             ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
             ["metrics"] => self.metrics().await,
             ["debug", "audit"] => self.audit(identity).await,
             _ => Err(ApiError::no_such_path()),
         }
+    }
+
+    /// Where a relying party finds the keys of service account tokens, by OpenID Connect Discovery.
+    fn openid_configuration(&self) -> ApiResult<Response<Body>> {
+        let authenticator = self.parts().authenticator.as_ref().ok_or_else(ApiError::no_such_path)?;
+        let issuer = authenticator.signer().issuer();
+        Ok(response::value(
+            StatusCode::OK,
+            &json!({
+                "issuer": issuer,
+                "jwks_uri": format!("{}/openid/v1/jwks", issuer.trim_end_matches('/')),
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            }),
+        ))
+    }
+
+    fn openid_keys(&self) -> ApiResult<Response<Body>> {
+        let authenticator = self.parts().authenticator.as_ref().ok_or_else(ApiError::no_such_path)?;
+        let mut answer = response::value(StatusCode::OK, &authenticator.signer().key_set());
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jwk-set+json"));
+        Ok(answer)
     }
 
     fn health(&self) -> Response<Body> {
@@ -88,6 +113,7 @@ impl Api {
 }
 
 const PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
     "/api",
     "/api/v1",
     "/apis",
@@ -97,6 +123,7 @@ const PATHS: &[&str] = &[
     "/metrics",
     "/openapi/v2",
     "/openapi/v3",
+    "/openid/v1/jwks",
     "/readyz",
     "/version",
 ];

@@ -58,6 +58,10 @@ impl<'a> Expected<'a> {
 
     /// Fills in apiVersion and kind, or refuses those of something else.
     fn check_kind(&self, value: &mut Value) -> ApiResult<()> {
+        // Go reads null into any struct and changes nothing.
+        if value.is_null() {
+            *value = Value::Object(serde_json::Map::new());
+        }
         let Value::Object(top) = value else {
             return Err(self.not_as("", self.version, "json: cannot unmarshal into Go value: an object is wanted"));
         };
@@ -87,6 +91,9 @@ impl<'a> Expected<'a> {
     }
 }
 
+/// Every protobuf body begins with as many bytes that say what it is.
+const PROTOBUF_MAGIC_BYTES: usize = 4;
+
 /// Reads text or protobuf into a tree, whatever it is a tree of.
 pub(super) fn parse(format: Format, bytes: &[u8], expected: &Expected<'_>) -> ApiResult<Parsed> {
     let Schema { catalogue, ty } = expected.schema;
@@ -99,6 +106,12 @@ pub(super) fn parse(format: Format, bytes: &[u8], expected: &Expected<'_>) -> Ap
                  application/yaml"
                     .into(),
             ));
+        }
+        Format::Protobuf if decode::is_protobuf(bytes) && bytes.len() == PROTOBUF_MAGIC_BYTES => {
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): empty body (6b387300)",
+                expected.kind
+            )));
         }
         Format::Protobuf => decode::protobuf(bytes, catalogue, *ty).map(|value| Parsed { value, problems: Vec::new() }),
     };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rules::selector::{FieldSelector, LabelSelector, Labels};
 
+use serde_json::Value;
+
 use super::options::ListOptions;
 use super::status::{ApiError, ApiResult};
 use crate::core::Object;
@@ -24,6 +26,14 @@ struct LabelsOf<'a>(&'a Object);
 impl Labels for LabelsOf<'_> {
     fn label(&self, key: &str) -> Option<&str> {
         self.0.label(key)
+    }
+}
+
+struct LabelsIn<'a>(&'a Value);
+
+impl Labels for LabelsIn<'_> {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(Value::as_str)
     }
 }
 
@@ -59,6 +69,20 @@ impl Selection {
         (self.namespace.is_empty() || *object.key.namespace == *self.namespace) && self.accepts_anywhere(object)
     }
 
+    /// The same for an object that is stored nowhere.
+    pub fn accepts_value(&self, object: &Value) -> bool {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let fields = self.fields.terms().iter().all(|term| {
+            let equal = match term.field.as_str() {
+                "metadata.name" => text("name") == term.value,
+                "metadata.namespace" => text("namespace") == term.value,
+                other => self.served.strategy.selectable_field(object, other) == term.value,
+            };
+            equal != term.negated
+        });
+        fields && self.labels.matches(&LabelsIn(&object["metadata"]["labels"]))
+    }
+
     fn accepts_anywhere(&self, object: &Object) -> bool {
         if !self.labels.is_everything() && !self.labels.matches(&LabelsOf(object)) {
             return false;
@@ -66,7 +90,7 @@ impl Selection {
         if self.fields.is_everything() {
             return true;
         }
-        let value = if self.parses { object.value() } else { serde_json::Value::Null };
+        let value = if self.parses { object.value() } else { Value::Null };
         self.fields.terms().iter().all(|term| {
             let equal = match term.field.as_str() {
                 "metadata.name" => *object.key.name == *term.value,

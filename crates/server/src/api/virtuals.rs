@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::managed::Author;
 use super::negotiate::{Form, body_format};
-use super::options::WriteOptions;
+use super::options::{ListOptions, WriteOptions};
 use super::prepare::{CacheWorld, Expected, parse};
+use super::select::Selection;
 use super::update::Edit;
 use super::view::View;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
@@ -50,8 +51,10 @@ impl Api {
             }
             one => vec![one.to_owned()],
         };
-        let objects: Vec<Value> =
-            namespaces.iter().flat_map(|namespace| self.virtual_objects(call, family, namespace)).collect();
+        let options = ListOptions::parse(&call.query, false)?;
+        let selection = Selection::new(&call.served, &call.info.namespace, &options)?;
+        let made = namespaces.iter().flat_map(|namespace| self.virtual_objects(call, family, namespace));
+        let objects: Vec<Value> = made.filter(|object| selection.accepts_value(object)).collect();
         let metadata = json!({"resourceVersion": cache.revision().to_string()});
         let list = match view.form {
             Form::Table => table(&view, &objects, metadata),

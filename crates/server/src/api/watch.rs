@@ -36,6 +36,10 @@ const PIECE_BYTES: usize = 16 * 1024;
 impl Api {
     pub(super) async fn watch(&self, call: Call) -> ApiResult<Response<Body>> {
         let view = self.view(&call)?.of_events();
+        if super::negotiate::wants_yaml(&call.headers) {
+            // A stream of documents that nobody reads.
+            return Err(ApiError::not_acceptable(&["application/json"]));
+        }
         let options = ListOptions::parse(&call.query, true)?;
         let selection = Selection::new(&call.served, call.namespace(), &options)?;
         let asked = parse_version(&call, &options.resource_version)?;

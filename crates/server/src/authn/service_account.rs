@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hashbrown::HashMap;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use parking_lot::Mutex;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::token_file::key as digest_of;
 use crate::identity::{Identity, service_account_user};
@@ -127,6 +130,8 @@ pub struct TokenSigner {
     signing: EncodingKey,
     verifying: DecodingKey,
     key_id: String,
+    /// The point of the public key, as X9.62 writes it: 4, x, y.
+    public_point: Vec<u8>,
     validation: Validation,
     /// Digest of a token whose signature held → its claims. Dates and existence are looked at every time.
     verified: Mutex<HashMap<[u8; 32], Arc<Verified>>>,
@@ -154,9 +159,18 @@ impl TokenSigner {
             signing: EncodingKey::from_ec_pem(key_pem.as_bytes())?,
             verifying: DecodingKey::from_ec_pem(public_pem.as_bytes())?,
             key_id,
+            public_point: pair.public_key_raw().to_vec(),
             validation,
             verified: Mutex::default(),
         })
+    }
+
+    /// The public key, for whoever checks tokens without asking us.
+    pub fn key_set(&self) -> Value {
+        let part = |from: usize, to: usize| URL_SAFE_NO_PAD.encode(self.public_point.get(from..to).unwrap_or_default());
+        json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", "x": part(1, 33), "y": part(33, 65),
+        }]})
     }
 
     pub fn issuer(&self) -> &str {

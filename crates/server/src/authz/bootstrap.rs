@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
+use super::rules::{Rule, parse_rules};
 
 const DATA: &str = include_str!("bootstrap.yaml");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -25,6 +26,44 @@ pub fn objects() -> &'static [Value] {
 /// Which kind a bootstrap object is, and its name.
 pub fn key(object: &Value) -> Option<(Kind, &str)> {
     Some((Kind::from_kind(object["kind"].as_str()?)?, object["metadata"]["name"].as_str()?))
+}
+
+/// A stored role or binding with what is missing of its default added; none when nothing is, or when its owner keeps the
+/// server's hands off it. Nothing is taken away: more rights than the default were given by somebody.
+pub fn mended(stored: &Value, default: &Value) -> Option<Value> {
+    if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return None;
+    }
+    let mut mended = stored.clone();
+    for map in ["labels", "annotations"] {
+        for (key, value) in default["metadata"][map].as_object().into_iter().flatten() {
+            if mended["metadata"][map].get(key).is_none() {
+                mended["metadata"][map][key] = value.clone();
+            }
+        }
+    }
+    // The rules of an aggregated role are made of other roles'.
+    if default.get("aggregationRule").is_none() {
+        let held = parse_rules(stored);
+        let missing = |rule: &&Value| !held.iter().any(|held| held.covers(&Rule::parse(rule)));
+        extend(&mut mended, "rules", default["rules"].as_array().into_iter().flatten().filter(missing));
+    }
+    let bound = |subject: &Value| ["kind", "name", "namespace"].map(|field| subject[field].clone());
+    let known: Vec<_> = stored["subjects"].as_array().into_iter().flatten().map(bound).collect();
+    let missing = |subject: &&Value| !known.contains(&bound(subject));
+    extend(&mut mended, "subjects", default["subjects"].as_array().into_iter().flatten().filter(missing));
+    (mended != *stored).then_some(mended)
+}
+
+fn extend<'a>(object: &mut Value, field: &str, more: impl Iterator<Item = &'a Value>) {
+    let more: Vec<Value> = more.cloned().collect();
+    if more.is_empty() {
+        return;
+    }
+    match object[field].as_array_mut() {
+        Some(list) => list.extend(more),
+        None => object[field] = Value::Array(more),
+    }
 }
 
 /// The file holds what differs between the objects; what they share is added here.

@@ -174,6 +174,33 @@ impl Cache {
         paged.iter().find(|(known, kept)| known == resource && kept.revision == revision).map(|(_, kept)| kept.clone())
     }
 
+    /// All objects of a resource as they were at `revision`, as long as the history reaches back to it.
+    pub fn at(&self, resource: &GroupResource, revision: u64) -> Option<Listing> {
+        if let Some(kept) = self.paged(resource, revision) {
+            return Some(kept);
+        }
+        let Some(shelf) = self.shelf(resource) else {
+            return Some(Listing { objects: Objects::new(), revision });
+        };
+        let (mut objects, since) = {
+            let state = shelf.state.read();
+            if revision < state.forgotten {
+                return None;
+            }
+            let from = state.history.partition_point(|event| event.revision() <= revision);
+            (state.objects.clone(), state.history.range(from..).cloned().collect::<Vec<_>>())
+        };
+        for event in since.iter().rev() {
+            let key = &event.object.key;
+            let place = (key.namespace.clone(), key.name.clone());
+            match &event.previous {
+                Some(previous) => objects.insert(place, previous.clone()),
+                None => objects.remove(&place),
+            };
+        }
+        Some(Listing { objects, revision })
+    }
+
     /// A position in the history of a resource just after `revision`.
     pub fn watch(&self, resource: &GroupResource, revision: u64) -> WatchCursor {
         let shelf = self.shelf_or_new(resource);

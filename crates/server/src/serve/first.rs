@@ -15,8 +15,9 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates what is not stored yet, all at once so that it shares a few syncs. What is there is left as it is: an owner
-/// may have changed it.
+/// Creates what is not stored yet, all at once so that it shares a few syncs. Of what is there, default roles and bindings
+/// get back what they have lost or what a newer version gives them, unless their owner has said not to; the rest is left
+/// as it is.
 pub async fn ensure(client: &Client, cache: &Cache, definitions: Vec<Value>) -> Result<(), kube::Error> {
     let namespaces = NAMESPACES.map(|name| {
         (
@@ -48,6 +49,15 @@ pub async fn ensure(client: &Client, cache: &Cache, definitions: Vec<Value>) -> 
         })
         .map(|(resource, object)| create(client, resource, object));
     futures::future::try_join_all(creates).await?;
+    for object in bootstrap::objects() {
+        let Some((kind, name)) = bootstrap::key(object) else { continue };
+        let resource = GroupResource::new(Kind::GROUP, kind.resource());
+        let stored = cache.get(&ObjectKey::new(resource.clone(), "", name));
+        if let Some(mended) = stored.and_then(|stored| bootstrap::mended(&stored.value(), object)) {
+            let path = format!("/apis/{}/v1/{}/{name}", Kind::GROUP, kind.resource());
+            send(client, http::Method::PUT, &path, &mended).await?;
+        }
+    }
     let services = GroupResource::core("services");
     if cache.get(&ObjectKey::new(services, "default", "kubernetes")).is_none() {
         post(client, "/api/v1/namespaces/default/services", &own_service()).await?;
@@ -78,7 +88,12 @@ async fn create(client: &Client, resource: GroupResource, object: Value) -> Resu
 }
 
 async fn post(client: &Client, path: &str, object: &Value) -> Result<(), kube::Error> {
-    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+    send(client, http::Method::POST, path, object).await
+}
+
+async fn send(client: &Client, method: http::Method, path: &str, object: &Value) -> Result<(), kube::Error> {
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header(http::header::CONTENT_TYPE, "application/json");
     let request = request.body(object.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
     match client.request::<Value>(request).await {
         // Somebody was quicker.

@@ -65,7 +65,7 @@ GET /api/v1
 GET /apis/nosuch/v1
   404
 GET /
-  200  paths.0=/api
+  200  paths.0=/.well-known/openid-configuration  paths.1=/api
 POST /version
   405
 GET /debug/audit

@@ -8,6 +8,7 @@ mod forms;
 mod harness;
 mod metrics;
 mod quotas;
+mod reads;
 mod rights;
 mod verbs;
 mod watches;

@@ -348,11 +348,11 @@ GET /api/v1/namespaces/a/configmaps?limit=2&continue=${next}&resourceVersion=5
 GET /api/v1/namespaces/a/configmaps?continue=nonsense
   400  message=continue key is not valid
 GET /api/v1/namespaces/a/configmaps?resourceVersion=abc
-  422  message~resourceVersion: Invalid value: "abc"
+  400  message~invalid resource version: resourceVersion: Invalid value: "abc"
 GET /api/v1/namespaces/a/configmaps?resourceVersion=${now}&resourceVersionMatch=NotOlderThan
   200
 GET /api/v1/namespaces/a/configmaps?resourceVersion=1&resourceVersionMatch=Exact
-  410  reason=Expired
+  200  metadata.resourceVersion=1  items.0!
 GET /api/v1/namespaces/a/configmaps/c0?resourceVersion=99999
   504  reason=Timeout  details.causes.0.reason=ResourceVersionTooLarge
 "#).await;

@@ -109,6 +109,8 @@ async fn a_restarted_server_has_the_same_objects_at_the_same_versions() {
             known["one"], known["uid"]
         ))
         .await;
+    // What was before the start is no longer remembered.
+    server.play("GET /api/v1/configmaps?resourceVersion=1&resourceVersionMatch=Exact\n  410  reason=Expired").await;
     let mut watch = server.watch(&format!("/api/v1/configmaps?watch=1&resourceVersion={}", known["one"])).await;
     create(&server, "two", "{}").await;
     assert_eq!(watch.says().await, "ADDED two");

@@ -52,6 +52,11 @@ fn lines(group: &str, plural: &str) -> &'static [Line] {
             ("Roles", S, 0, Call(cells::node_roles)),
             AGE,
             ("Version", S, 0, Pointer("/status/nodeInfo/kubeletVersion")),
+            ("Internal-IP", S, 1, Call(cells::node_internal_ip)),
+            ("External-IP", S, 1, Call(cells::node_external_ip)),
+            ("OS-Image", S, 1, Call(cells::node_os_image)),
+            ("Kernel-Version", S, 1, Call(cells::node_kernel)),
+            ("Container-Runtime", S, 1, Call(cells::node_runtime)),
         ],
         ("", "services") => &[
             ("Type", S, 0, Pointer("/spec/type")),

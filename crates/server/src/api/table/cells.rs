@@ -91,6 +91,38 @@ pub fn data_count(object: &Value, _: i64) -> Value {
     (len(object, "/data") + len(object, "/binaryData")).into()
 }
 
+pub fn node_internal_ip(node: &Value, _: i64) -> Value {
+    node_address(node, "InternalIP")
+}
+
+pub fn node_external_ip(node: &Value, _: i64) -> Value {
+    node_address(node, "ExternalIP")
+}
+
+fn node_address(node: &Value, kind: &str) -> Value {
+    let address = list(node, "/status/addresses").iter().find(|one| one["type"] == kind);
+    address.map_or("<none>", |one| text(one, "/address")).into()
+}
+
+pub fn node_os_image(node: &Value, _: i64) -> Value {
+    known(node, "/status/nodeInfo/osImage")
+}
+
+pub fn node_kernel(node: &Value, _: i64) -> Value {
+    known(node, "/status/nodeInfo/kernelVersion")
+}
+
+pub fn node_runtime(node: &Value, _: i64) -> Value {
+    known(node, "/status/nodeInfo/containerRuntimeVersion")
+}
+
+fn known(node: &Value, pointer: &str) -> Value {
+    match text(node, pointer) {
+        "" => "<unknown>".into(),
+        text => text.into(),
+    }
+}
+
 pub fn node_status(node: &Value, _: i64) -> Value {
     let ready = list(node, "/status/conditions").iter().find(|one| one["type"] == "Ready");
     let mut status = match ready.map(|one| text(one, "/status")) {

@@ -1,0 +1,218 @@
+//! What one client can take of the server: seats, turns, watch backlog, lists, memory.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, PostParams};
+use kube::client::Body;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+
+use crate::object;
+use crate::process::Process;
+
+const TOKENS: &str = "token-a,alice,1,\"makers\"\ntoken-b,bob,2,\"makers\"\ntoken-h,holder,3,\"makers\"\n";
+
+/// A server with these limits and three users who may do what an editor may.
+async fn limited(folder: &Path, limits: &str) -> Process {
+    std::fs::write(folder.join("tokens.csv"), TOKENS).expect("writes");
+    let config = folder.join("bursar.yaml");
+    let tokens = folder.join("tokens.csv");
+    std::fs::write(&config, format!("tokenFile: {}\nlimits: {limits}\n", tokens.display())).expect("writes");
+    let process = Process::start(&folder.join("data"), &["--config", &config.display().to_string()]).await;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "makers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "Group", "name": "makers", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let request = Request::post(path).body(binding.to_string().into_bytes()).expect("a request");
+    let _: Value = process.client().await.request(request).await.expect("a binding");
+    process
+}
+
+/// A write that has begun and does not go on: it holds a seat until its body is complete.
+struct Unfinished {
+    stream: rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
+    rest: &'static [u8],
+}
+
+impl Unfinished {
+    async fn begin(process: &Process, token: &str) -> Unfinished {
+        let config = process.config().await;
+        let mut roots = rustls::RootCertStore::empty();
+        for der in config.root_cert.iter().flatten() {
+            roots.add(CertificateDer::from(der.clone())).expect("a certificate");
+        }
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let (host, port) = (config.cluster_url.host().expect("a host"), config.cluster_url.port_u16().expect("a port"));
+        let name = ServerName::try_from(host.to_owned()).expect("a name");
+        let connection = rustls::ClientConnection::new(Arc::new(tls), name).expect("TLS");
+        let socket = TcpStream::connect((host, port)).expect("a connection");
+        let body = br#"{"metadata": {"name": "held"}}"#;
+        let (first, rest) = body.split_at(10);
+        let mut stream = rustls::StreamOwned::new(connection, socket);
+        let head = format!(
+            "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        stream.write_all(first).expect("sent");
+        stream.flush().expect("sent");
+        Unfinished { stream, rest }
+    }
+
+    /// Sends the rest and returns the answer.
+    fn finish(mut self) -> String {
+        self.stream.write_all(self.rest).expect("sent");
+        self.stream.flush().expect("sent");
+        let mut answer = Vec::new();
+        // The server ends the connection without ceremony.
+        let _ = self.stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+/// Returns when somebody holds a seat for writing.
+async fn until_held(process: &Process) {
+    let admin = process.client().await;
+    let start = std::time::Instant::now();
+    loop {
+        let request = Request::get("/metrics").body(Vec::new()).expect("a request");
+        let metrics = admin.request_text(request).await.expect("metrics");
+        if metrics.contains("bursar_requests_in_flight{work=\"write\"} 1") {
+            return;
+        }
+        assert!(start.elapsed() < crate::harness::PATIENCE, "nobody came to hold the seat:\n{metrics}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// A client that takes a refusal for an answer instead of trying again.
+async fn impatient(process: &Process, token: &str) -> kube::Client {
+    let mut config = process.config().await;
+    config.default_retry = false;
+    config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
+    kube::Client::try_from(config).expect("a client")
+}
+
+fn map(name: &str) -> ConfigMap {
+    object(json!({"metadata": {"name": name}}))
+}
+
+async fn create(client: kube::Client, who: &'static str, at: usize) -> (&'static str, u16, Option<String>) {
+    let body = serde_json::to_vec(&map(&format!("{who}-{at}"))).expect("JSON");
+    let request = Request::post("/api/v1/namespaces/default/configmaps").header("Content-Type", "application/json");
+    let response = client.send(request.body(Body::from(body)).expect("a request")).await.expect("an answer");
+    let wait = response.headers().get("Retry-After").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    (who, response.status().as_u16(), wait)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seats_are_bounded_and_users_take_turns() {
+    const QUEUE: usize = 8;
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = limited(folder.path(), &format!("{{writesInFlight: 1, queuePerUser: {QUEUE}}}")).await;
+    let held = Unfinished::begin(&process, "token-h").await;
+    until_held(&process).await;
+    let mut asked = tokio::task::JoinSet::new();
+    for (who, token) in [("alice", "token-a"), ("bob", "token-b")] {
+        // One more than can wait: its refusal says that all the others stand in the queue.
+        for at in 0..=QUEUE {
+            asked.spawn(create(impatient(&process, token).await, who, at));
+        }
+        let (refused, code, wait) = asked.join_next().await.expect("an answer").expect("no panic");
+        assert_eq!((refused, code, wait.as_deref()), (who, 429, Some("1")));
+    }
+    // Reads have seats of their own, and the owner needs none.
+    let maps: Api<ConfigMap> = Api::namespaced(process.client_with_token("token-a").await, "default");
+    maps.list(&ListParams::default()).await.expect("a list");
+    let owner: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+    owner.create(&PostParams::default(), &map("owner")).await.expect("the owner does not wait");
+
+    let answer = tokio::task::spawn_blocking(move || held.finish()).await.expect("no panic");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let mut order = Vec::new();
+    while let Some(done) = asked.join_next().await {
+        let (who, code, _) = done.expect("no panic");
+        assert_eq!(code, 201);
+        order.push(who);
+    }
+    assert_eq!(order.len(), 2 * QUEUE);
+    // Alice's were all there before Bob's first; taking turns, half of them is served after it.
+    let bobs = order[..QUEUE].iter().filter(|who| **who == "bob").count();
+    assert!(bobs >= QUEUE / 4, "{order:?}");
+    assert_eq!(process.stop().await, Some(0));
+}
+
+/// An object of a size that adds up.
+fn large(name: &str, version: usize) -> Value {
+    json!({"metadata": {"name": name}, "data": {"version": version.to_string(), "k": "x".repeat(900_000)}})
+}
+
+async fn open(client: &kube::Client, path: &str) -> http::Response<Body> {
+    let response = client.send(Request::get(path).body(Body::empty()).expect("a request")).await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    response
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_who_do_not_read_cost_no_memory_and_are_told_so() {
+    /// What is kept of history is 64 MB and as much for the lines made of it; allocator and objects come on top.
+    const GROWTH_MEGABYTES_MAX: u64 = 400;
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = limited(folder.path(), "{watchesPerUser: 12}").await;
+    let admin = process.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let write = async |method: &str, path: &str, body: &Value| {
+        let request = Request::builder().method(method).uri(path).header("Content-Type", "application/json");
+        let request = request.body(body.to_string().into_bytes()).expect("a request");
+        admin.request::<Value>(request).await.expect("written")
+    };
+    for at in 0..10 {
+        write("POST", path, &large(&format!("large-{at}"), 0)).await;
+    }
+    let before = process.peak_megabytes();
+
+    // Watches beyond a user's share are refused; those within it are opened and left alone.
+    let alice = impatient(&process, "token-a").await;
+    let watch = format!("{path}?watch=1");
+    let mut watches = Vec::new();
+    for _ in 0..12 {
+        watches.push(open(&alice, &watch).await);
+    }
+    let refused = alice.send(Request::get(&watch).body(Body::empty()).expect("a request")).await.expect("an answer");
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["Retry-After"], "1");
+    // Forty lists of nine megabytes, none of them read.
+    let mut lists = Vec::new();
+    for _ in 0..40 {
+        lists.push(open(&alice, path).await);
+    }
+    // More changes than are remembered.
+    for round in 1..=12 {
+        for at in 0..10 {
+            write("PUT", &format!("{path}/large-{at}"), &large(&format!("large-{at}"), round)).await;
+        }
+    }
+    let growth = process.peak_megabytes().saturating_sub(before);
+    assert!(growth <= GROWTH_MEGABYTES_MAX, "the server grew by {growth} MB");
+
+    // A watcher that comes back to its stream finds what was sent, and then that it came too late.
+    let slow = watches.swap_remove(0).into_body().collect_bytes().await.expect("the rest");
+    let last = slow.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).expect("a line");
+    let last: Value = serde_json::from_slice(last).expect("an event");
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
+    assert_eq!(last["object"]["reason"], "Expired");
+    // A list that is read at last is whole.
+    let list = lists.swap_remove(0).into_body().collect_bytes().await.expect("the rest");
+    let list: Value = serde_json::from_slice(&list).expect("a list");
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(11), "ten of ours and the certificates");
+    drop((watches, lists));
+    assert_eq!(process.stop().await, Some(0));
+}

@@ -1,0 +1,110 @@
+//! A real kube-apiserver to compare with.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::{part, words};
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// A real kube-apiserver over a real etcd.
+pub struct Kubernetes {
+    _processes: [Ended; 2],
+    _folder: tempfile::TempDir,
+    arguments: Vec<String>,
+    address: String,
+}
+
+const TOKEN: &str = "secret-of-the-test";
+
+impl Kubernetes {
+    pub fn start() -> Kubernetes {
+        let keep = tempfile::tempdir().expect("a folder");
+        let folder = keep.path();
+        let (client, peer, api) = (free_port(), free_port(), free_port());
+        let quiet = |command: &mut Command| {
+            Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the peer starts"))
+        };
+        let etcd = quiet(
+            Command::new(part("etcd"))
+                .arg(format!("--data-dir={}", folder.join("etcd").display()))
+                .arg(format!("--listen-client-urls=http://127.0.0.1:{client}"))
+                .arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"))
+                .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"))
+                .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"))
+                .arg(format!("--initial-cluster=default=http://127.0.0.1:{peer}")),
+        );
+        std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,system:masters\n")).expect("writes");
+        let key = folder.join("sa.key");
+        let made =
+            Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").stderr(Stdio::null()).status();
+        let made = made.expect("openssl makes the key that kube-apiserver wants: install openssl");
+        assert!(made.success());
+        let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
+        let server = quiet(
+            Command::new(part("kube-apiserver"))
+                .arg(format!("--etcd-servers=http://127.0.0.1:{client}"))
+                .args(["--bind-address=127.0.0.1", &format!("--secure-port={api}")])
+                .arg(with("--cert-dir", &folder.join("certs")))
+                .arg("--service-account-issuer=https://test")
+                .arg(with("--service-account-key-file", &key))
+                .arg(with("--service-account-signing-key-file", &key))
+                .arg(with("--token-auth-file", &folder.join("tokens.csv")))
+                // Nobody makes service accounts without a controller manager.
+                .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
+                .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]),
+        );
+        let address = format!("https://127.0.0.1:{api}");
+        let arguments = vec![
+            format!("--server={address}"),
+            format!("--token={TOKEN}"),
+            "--insecure-skip-tls-verify".into(),
+            format!("--cache-dir={}", folder.join("cache").display()),
+            "--kubeconfig=/dev/null".into(),
+        ];
+        let peer = Kubernetes { _processes: [etcd, server], _folder: keep, arguments, address };
+        let start = Instant::now();
+        while !peer.run("get --raw /readyz", "").0 {
+            assert!(start.elapsed() < Duration::from_secs(120), "kube-apiserver does not get ready");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        peer
+    }
+
+    pub fn run(&self, line: &str, input: &str) -> (bool, String, String) {
+        use std::io::Write as _;
+        let mut child = Command::new(part("kubectl"))
+            .args(&self.arguments)
+            .args(words(line))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// A client of the cluster's owner.
+    pub fn client(&self) -> kube::Client {
+        let mut config = kube::Config::new(self.address.parse().expect("an address"));
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(TOKEN.to_owned().into());
+        kube::Client::try_from(config).expect("a client")
+    }
+}
