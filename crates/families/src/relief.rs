@@ -24,8 +24,8 @@ pub struct Plea<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub object: &'a Value,
-    /// Everything it would be charged.
-    pub charges: &'a [ChargeLine],
+    /// Everything it would be charged. Most refusals stand, and whoever lets them stand does not ask.
+    pub charges: &'a dyn Fn() -> Vec<ChargeLine>,
     pub denials: &'a [Denial],
 }
 

@@ -25,6 +25,7 @@ const NAME_PREFIX: &str = "jit-";
 pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
     let uid = text(plea.object, &["metadata", "uid"]);
     let mut companions = Vec::with_capacity(plea.denials.len());
+    let mut charges = None;
     for (number, denial) in plea.denials.iter().enumerate() {
         if !denial.resource.is("", "resourcequotas") || denial.message.is_some() {
             return None;
@@ -38,7 +39,8 @@ pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
         if denial.lines.iter().any(|line| !hard.contains_key(&line.account)) {
             return None;
         }
-        let asked = plea.charges.iter().filter(|line| line.policy == denial.policy && hard.contains_key(&line.account));
+        let charges: &Vec<ChargeLine> = charges.get_or_insert_with(plea.charges);
+        let asked = charges.iter().filter(|line| line.policy == denial.policy && hard.contains_key(&line.account));
         let asked = asked.map(|line| (line.account.clone(), Quantity::new(line.amount, line.format)));
         let suffix = if number == 0 { String::new() } else { format!("-{number}") };
         let claim = format!("{NAME_PREFIX}{uid}{suffix}");

@@ -10,7 +10,7 @@ use super::resources::{UsageError, at, items, text};
 use super::scopes::{Operator, Requirement, Scopes};
 use super::usage::pod::pod_usage;
 use super::usage::service::service_usage;
-use super::usage::volume;
+use super::usage::{device, volume};
 
 /// One entry of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,6 +188,15 @@ fn usage(resource: &GroupResource, object: &Value) -> Result<Vec<(String, Amount
             if !class.is_empty() {
                 put(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
                 put(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage);
+            }
+        }
+        ("resource.k8s.io", "resourceclaims") => {
+            for class in device::classes_of(object) {
+                let name = format!("{class}.deviceclass.resource.k8s.io/devices");
+                let too_large = || UsageError::TooLarge { resource: name.clone() };
+                let count = device::devices(object, class).ok_or_else(too_large)?.amount;
+                put(format!("requests.deviceclass.resource.kubernetes.io/{class}"), count);
+                put(name, count);
             }
         }
         ("", "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas") => put(resource.to_string(), one),

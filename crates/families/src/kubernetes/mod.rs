@@ -15,6 +15,7 @@ pub mod limited;
 mod measures;
 mod metrics;
 pub mod names;
+mod pod_claims;
 pub mod resources;
 mod scopes;
 mod spec;
@@ -257,10 +258,15 @@ impl Family for Kubernetes {
     }
 
     fn derived(&self) -> Vec<GroupResource> {
-        tree::derived()
+        let mut derived = tree::derived();
+        derived.push(pod_claims::resource());
+        derived
     }
 
     fn derive(&self, object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
+        if *object.resource == pod_claims::resource() {
+            return Ok(pod_claims::derive(object, near));
+        }
         tree::derive(object, near)
     }
 

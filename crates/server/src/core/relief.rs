@@ -59,8 +59,8 @@ impl Engine {
         batch: &mut Batch,
         out: &mut Publication,
     ) -> Result<Ruling, Refused> {
-        let charges = self.would_charge(refusal);
         let ObjectKey { resource, namespace, name } = refusal.key;
+        let charges = || self.would_charge(refusal);
         let plea =
             Plea { resource, namespace, name, object: &refusal.draft.value, charges: &charges, denials: &denials };
         let near = self.near(refusal.now_ms);

@@ -1,5 +1,7 @@
 //! What a resource claim (dynamic resource allocation) uses: devices of a class.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::resources::{Measured, at, items, text};
@@ -8,7 +10,7 @@ use super::super::resources::{Measured, at, items, text};
 pub const ALLOCATION_MAX: i64 = 32;
 
 /// Marks a claim that the scheduler made for a pod which asked for an extended resource.
-const EXTENDED_CLAIM_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
+pub const EXTENDED_CLAIM_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// Devices of one class. Of alternatives the largest counts, since any of them may be chosen; `None` when the number
 /// is too large to be counted.
@@ -39,12 +41,27 @@ fn devices_of_class(request: &Value, class: &str) -> i64 {
     }
 }
 
-/// Whether the claim stands for an extended resource that its owner, a pod, is charged for already.
+/// Every class that the claim names.
+pub fn classes_of(claim: &Value) -> BTreeSet<&str> {
+    let requests = items(claim, &["spec", "devices", "requests"]).iter();
+    requests
+        .flat_map(|request| items(request, &["firstAvailable"]).iter().chain(request.get("exactly")))
+        .map(|one| text(one, &["deviceClassName"]))
+        .filter(|class| !class.is_empty())
+        .collect()
+}
+
+/// The pod that controls the claim.
+pub fn pod_owner(claim: &Value) -> Option<&Value> {
+    items(claim, &["metadata", "ownerReferences"]).iter().find(|owner| {
+        owner.get("controller").and_then(Value::as_bool) == Some(true)
+            && text(owner, &["kind"]) == "Pod"
+            && text(owner, &["apiVersion"]) == "v1"
+    })
+}
+
+/// Whether the claim stands for an extended resource that its owner, a pod, is charged for already. What is stored says so
+/// only where it is true ([`super::super::pod_claims`]).
 pub fn is_charged_to_pod(claim: &Value) -> bool {
-    text(claim, &["metadata", "annotations", EXTENDED_CLAIM_ANNOTATION]) == "true"
-        && items(claim, &["metadata", "ownerReferences"]).iter().any(|owner| {
-            owner.get("controller").and_then(Value::as_bool) == Some(true)
-                && text(owner, &["kind"]) == "Pod"
-                && text(owner, &["apiVersion"]) == "v1"
-        })
+    text(claim, &["metadata", "annotations", EXTENDED_CLAIM_ANNOTATION]) == "true" && pod_owner(claim).is_some()
 }

@@ -62,6 +62,62 @@ fn a_claim_is_charged_under_the_extended_resource_its_class_stands_for() {
     bench.audit();
 }
 
+/// The annotation by which a claim says that its pod is charged already is believed only where it is so.
+#[test]
+fn nobody_claims_devices_in_the_name_of_a_pod_that_did_not_ask_for_them() {
+    let mut bench = rig();
+    let name = "requests.deviceclass.resource.kubernetes.io/gold";
+    let quota = ObjectKey::new(GroupResource::core("resourcequotas"), "a", "q");
+    bench.create("", "resourcequotas", "a", "q", json!({"spec": {"hard": {name: "4"}}})).unwrap();
+    let resources = json!({"requests": {"deviceclass.resource.kubernetes.io/gold": "2"}});
+    bench
+        .create("", "pods", "a", "p", json!({"spec": {"containers": [{"name": "c", "resources": resources}]}}))
+        .unwrap();
+    let pod = bench.cache.get(&ObjectKey::new(GroupResource::core("pods"), "a", "p")).unwrap().value();
+    let used = |bench: &Bench| bench.status_of(&quota)["used"][name].clone();
+    let claim = |bench: &mut Bench, name: &str, owner: &str, count: i64| {
+        let request = json!({"name": "r", "exactly": {"deviceClassName": "gold", "count": count}});
+        let mut value = bench.draft("a", name, json!({"spec": {"devices": {"requests": [request]}}})).value;
+        value["metadata"]["annotations"] = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
+        value["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
+        let key = ObjectKey::new(GroupResource::new("resource.k8s.io", "resourceclaims"), "a", name);
+        bench.write(key, WriteKind::Create(Draft::new(value).unwrap()), false)
+    };
+    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+    assert_eq!(used(&bench), "2");
+    claim(&mut bench, "foreign", "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11", 1).unwrap();
+    assert_eq!(used(&bench), "3", "of another pod of that name");
+    assert!(matches!(claim(&mut bench, "larger", &uid, 3), Err(Refused::Denied(_))), "more than the pod asks for");
+    claim(&mut bench, "its-own", &uid, 2).unwrap();
+    assert_eq!(used(&bench), "3");
+    claim(&mut bench, "second", &uid, 1).unwrap();
+    assert_eq!(used(&bench), "4", "one is enough");
+    bench.audit();
+}
+
+/// What a create costs depends on the quotas that look at it, however many there are elsewhere.
+#[test]
+fn only_quotas_that_match_are_asked() {
+    let mut bench = rig();
+    for other in 0..500 {
+        let namespace = format!("n{other}");
+        bench.create("", "namespaces", "", &namespace, json!({})).unwrap();
+        bench.create("", "resourcequotas", &namespace, "q", json!({"spec": {"hard": {"pods": "1"}}})).unwrap();
+    }
+    for number in 0..100 {
+        let name = format!("q{number}");
+        let hard = if number < 40 { json!({"pods": "9"}) } else { json!({"services": "9"}) };
+        bench.create("", "resourcequotas", "a", &name, json!({"spec": {"hard": hard}})).unwrap();
+    }
+    let (pods, pod) = (GroupResource::core("pods"), json!({"spec": {}}));
+    let asked = |namespace: &str| {
+        let subject = Subject::new(ledger::SubjectId(1), &pods, namespace, "x", &pod);
+        bench.engine.rulebook.measure(&subject).unwrap().lines.len()
+    };
+    assert_eq!((asked("a"), asked("n7"), asked("nowhere")), (40, 1, 0));
+}
+
 #[test]
 fn a_cluster_quota_lists_every_namespace_it_selects() {
     let mut bench = rig();
