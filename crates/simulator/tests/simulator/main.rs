@@ -3,5 +3,6 @@
 mod api;
 mod blackbox;
 mod checker;
+mod companions;
 mod disk;
 mod seeds;
