@@ -17,9 +17,19 @@ pub struct Args {
     /// Where the admin kubeconfig is written [default: admin.kubeconfig in the data folder]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// What holds the state: embedded, memory, or etcd://HOST:PORT[,HOST:PORT…] [default: embedded]
+    /// What holds the state: embedded, memory, or etcd://HOST:PORT[,HOST:PORT…][/CLUSTER], etcds:// for TLS
+    /// [default: embedded]
     #[arg(long, value_name = "STORE")]
     store: Option<StoreChoice>,
+    /// Authority of an etcds:// store's certificates, in PEM
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Certificate shown to etcd
+    #[arg(long, value_name = "FILE")]
+    etcd_certfile: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    etcd_keyfile: Option<PathBuf>,
     /// Admission steps to leave out
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     disable_admission: Vec<String>,
@@ -41,6 +51,9 @@ impl Args {
         config.listen = self.listen.unwrap_or(config.listen);
         config.kubeconfig = self.kubeconfig.or(config.kubeconfig);
         config.store = self.store.unwrap_or(config.store);
+        config.etcd.ca_file = self.etcd_cafile.or(config.etcd.ca_file);
+        config.etcd.cert_file = self.etcd_certfile.or(config.etcd.cert_file);
+        config.etcd.key_file = self.etcd_keyfile.or(config.etcd.key_file);
         config.log = self.log.unwrap_or(config.log);
         if !self.disable_admission.is_empty() {
             config.disable_admission = self.disable_admission;

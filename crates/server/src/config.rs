@@ -23,8 +23,14 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("the configuration {path} is not valid: {why}")]
     Parse { path: PathBuf, why: String },
-    #[error("{0:?} is not a store: use embedded, memory or etcd://HOST:PORT[,HOST:PORT…]")]
+    #[error(
+        "{0:?} is not a store: use embedded, memory, or etcd://HOST:PORT[,HOST:PORT…][/CLUSTER], with etcds:// for TLS"
+    )]
     Store(String),
+    #[error("cannot read {path} for TLS with etcd: {source}")]
+    EtcdFile { path: PathBuf, source: std::io::Error },
+    #[error("a certificate for etcd needs its key, and a key its certificate: set both certFile and keyFile")]
+    EtcdPair,
     #[error("{0:?} is not an address to listen on: use HOST:PORT")]
     Listen(String),
 }
@@ -51,6 +57,8 @@ pub struct Config {
     pub token_issuer: String,
     /// What holds the state.
     pub store: StoreChoice,
+    /// Certificates for an etcd that wants TLS.
+    pub etcd: EtcdFiles,
     /// Admission steps left out, by name.
     pub disable_admission: Vec<String>,
     /// An AdmissionConfiguration as kube-apiserver takes it, for `limitedResources` of ResourceQuota.
@@ -107,6 +115,7 @@ impl Default for Config {
             token_file: None,
             token_issuer: DEFAULT_ISSUER.into(),
             store: StoreChoice::Embedded,
+            etcd: EtcdFiles::default(),
             disable_admission: Vec::new(),
             admission_configuration: None,
             event_ttl_seconds: EVENT_TTL_SECONDS,
@@ -223,8 +232,33 @@ pub enum StoreChoice {
     Embedded,
     /// Nowhere: gone with the process.
     Memory,
-    /// In etcd, at these `host:port` endpoints; several replicas may share it.
-    Etcd(Vec<String>),
+    /// In etcd, at this address; several replicas may share it.
+    Etcd(String),
+}
+
+/// PEM files for TLS with etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct EtcdFiles {
+    /// Whose certificates are trusted; the system's authorities when not set.
+    pub ca_file: Option<PathBuf>,
+    /// Who we are, for an etcd that asks.
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+}
+
+impl EtcdFiles {
+    /// What the files hold. A certificate without its key, or the other way round, is a mistake.
+    pub fn read(&self) -> Result<store::etcd::client::Tls, ConfigError> {
+        let read =
+            |path: &PathBuf| std::fs::read(path).map_err(|source| ConfigError::EtcdFile { path: path.clone(), source });
+        let client = match (&self.cert_file, &self.key_file) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            (None, None) => None,
+            _ => return Err(ConfigError::EtcdPair),
+        };
+        Ok(store::etcd::client::Tls { ca: self.ca_file.as_ref().map(read).transpose()?, client })
+    }
 }
 
 impl FromStr for StoreChoice {
@@ -236,14 +270,12 @@ impl FromStr for StoreChoice {
             "embedded" => Ok(StoreChoice::Embedded),
             "memory" => Ok(StoreChoice::Memory),
             _ => {
-                let endpoints = text.strip_prefix("etcd://").ok_or_else(bad)?.trim_end_matches('/');
-                let endpoints: Vec<String> = endpoints.split(',').map(|endpoint| endpoint.trim().to_owned()).collect();
+                let known = store::etcd::Config::from_url(text, "").map_err(|_| bad())?;
                 let good = |endpoint: &String| {
-                    endpoint
-                        .rsplit_once(':')
-                        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+                    let address = endpoint.split_once("://").map_or("", |(_, address)| address);
+                    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
                 };
-                if endpoints.iter().all(good) { Ok(StoreChoice::Etcd(endpoints)) } else { Err(bad()) }
+                if known.endpoints.iter().all(good) { Ok(StoreChoice::Etcd(text.to_owned())) } else { Err(bad()) }
             }
         }
     }
@@ -262,7 +294,7 @@ impl fmt::Display for StoreChoice {
         match self {
             StoreChoice::Embedded => out.write_str("embedded"),
             StoreChoice::Memory => out.write_str("memory"),
-            StoreChoice::Etcd(endpoints) => write!(out, "etcd://{}", endpoints.join(",")),
+            StoreChoice::Etcd(address) => out.write_str(address),
         }
     }
 }
@@ -284,6 +316,11 @@ mod tests {
             kubeconfig: Some("/var/lib/bursar/admin.kubeconfig".into()),
             pki: Some("/var/lib/bursar/pki".into()),
             token_file: Some("/etc/bursar/tokens.csv".into()),
+            etcd: EtcdFiles {
+                ca_file: Some("/etc/bursar/etcd/ca.crt".into()),
+                cert_file: Some("/etc/bursar/etcd/client.crt".into()),
+                key_file: Some("/etc/bursar/etcd/client.key".into()),
+            },
             admission_configuration: Some("/etc/bursar/admission.yaml".into()),
             ..Config::default()
         };
@@ -298,6 +335,10 @@ mod tests {
             "tokenFile",
             "tokenIssuer",
             "store",
+            "etcd",
+            "caFile",
+            "certFile",
+            "keyFile",
             "disableAdmission",
             "admissionConfiguration",
             "eventTtlSeconds",
@@ -335,6 +376,8 @@ mod tests {
             ("embedded", true),
             ("memory", true),
             ("etcd://a:2379,b:2379", true),
+            ("etcds://a:2379/team", true),
+            ("etcd://a:2379/team/b", false),
             ("etcd://a", false),
             ("etcd://", false),
             ("", false),

@@ -38,6 +38,8 @@ fn a_day_with_kubectl() {
     server.until("-n team-a get pods -l app=web -o name", |out| out.lines().count() == 2);
     let wide = kubectl("-n team-a get deployment web -o wide");
     assert!(wide.contains("CONTAINERS") && wide.contains("nginx:1.25"), "{wide}");
+    assert!(kubectl("-n team-a get deployment web -o yaml").contains("replicas: 2"));
+    watch_a_new_object(&server);
     assert!(server.kubectl_with("apply -f -", DEPLOYMENT).contains("unchanged"));
     kubectl("-n team-a scale deployment web --replicas=5");
     server.until("-n team-a get pods -l app=web -o name", |out| out.lines().count() == 3);
@@ -99,6 +101,21 @@ fn a_day_with_kubectl() {
     server.until("-n team-a get pods -o name", |out| out.is_empty());
     kubectl("delete namespace team-a --wait=true");
     assert!(server.kubectl_fails("get namespace team-a").contains("not found"));
+}
+
+/// `get -w` shows what is there, and then what comes.
+fn watch_a_new_object(server: &Server) {
+    use std::io::BufRead;
+    let mut child = server
+        .kubectl_command(&crate::harness::words("-n team-a get configmaps -w --no-headers"))
+        .spawn()
+        .expect("kubectl starts");
+    let mut lines = std::io::BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("kube-root-ca.crt ")), "what is there");
+    server.kubectl("-n team-a create configmap seen --from-literal=a=b");
+    assert!(lines.any(|line| line.starts_with("seen ")), "what comes");
+    child.kill().expect("kubectl can be ended");
+    child.wait().expect("kubectl ended");
 }
 
 #[test]

@@ -60,6 +60,7 @@ impl Api {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Prepared> {
         let served = &call.served;
+        let unnamed = meta::text(&object, "name").is_empty();
         let name = meta::prepare_create(&mut object, served, call.namespace(), call.now_ms)?;
         let key = ObjectKey::new(served.storage().clone(), call.namespace(), &name);
         self.check_namespace(&key)?;
@@ -87,8 +88,14 @@ impl Api {
         };
         if self.has_webhooks() {
             let given = FIXED.map(|field| object["metadata"][field].clone());
-            if self.mutate(&reviewed, &mut object, warnings).await? {
-                keep_fixed(&mut object, given)?;
+            // Kubernetes settles these behind the mutating hooks, so they do not see them.
+            let metadata = meta::metadata(&mut object)?;
+            metadata.retain(|field, _| field != "uid" && field != "creationTimestamp" && !(unnamed && field == "name"));
+            let nameless = ObjectKey::new(key.resource.clone(), &key.namespace, "");
+            let early = Reviewed { key: if unnamed { &nameless } else { &key }, ..reviewed };
+            let changed = self.mutate(&early, &mut object, warnings).await?;
+            keep_fixed(&mut object, given, unnamed)?;
+            if changed {
                 clear_status(served, &mut object);
                 served.strategy.prepare_create(&mut object);
                 self.admit(&admitting, &mut object)?;
@@ -134,11 +141,11 @@ pub(super) struct Prepared {
 const FIXED: [&str; 4] = ["name", "namespace", "uid", "creationTimestamp"];
 
 /// Puts back what no webhook decides. A name is refused instead: whoever changed it counts on it.
-fn keep_fixed(object: &mut Value, given: [Value; 4]) -> ApiResult<()> {
+fn keep_fixed(object: &mut Value, given: [Value; 4], unnamed: bool) -> ApiResult<()> {
     let metadata = meta::metadata(object)?;
     for (field, value) in FIXED.into_iter().zip(given) {
         let now = metadata.get(field).cloned().unwrap_or_default();
-        if field == "name" && now != value {
+        if field == "name" && now != value && !(unnamed && now.is_null()) {
             return Err(ApiError::bad_request("a webhook may not change the name of an object"));
         }
         if value.is_null() {

@@ -12,6 +12,7 @@
 mod admit;
 mod create;
 mod delete;
+mod evict;
 mod get;
 mod list;
 mod managed;
@@ -92,6 +93,8 @@ struct Inner {
     virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
     admission: Admitter,
+    /// Held by the one eviction that is being decided.
+    evictions: tokio::sync::Mutex<()>,
 }
 
 /// One request about a resource.
@@ -164,7 +167,16 @@ impl Api {
         }
         let openapi = openapi::CustomDocuments::default();
         let admission = Admitter::follow(&parts.cache, &parts.registry, &parts.metrics);
-        Api { inner: Arc::new(Inner { parts, projected, virtuals, openapi, admission }) }
+        Api {
+            inner: Arc::new(Inner {
+                parts,
+                projected,
+                virtuals,
+                openapi,
+                admission,
+                evictions: tokio::sync::Mutex::default(),
+            }),
+        }
     }
 
     pub fn parts(&self) -> &Parts {

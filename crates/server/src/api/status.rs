@@ -196,6 +196,13 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
+    /// An eviction that a disruption budget does not allow.
+    pub fn disruption(cause: String) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+            .with_causes([json!({"reason": "DisruptionBudget", "message": cause})])
+    }
+
     /// The server is going down, or has lost its disk.
     pub fn stopping() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the server is shutting down").retry_after(1)

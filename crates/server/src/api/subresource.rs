@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::admit::Reviewed;
 use super::managed::Author;
-use super::options::{DeleteOptions, FieldValidation, WriteOptions};
+use super::options::{FieldValidation, WriteOptions};
 use super::prepare::Expected;
 use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
@@ -89,24 +89,10 @@ impl Api {
         }
         Err(ApiError::modified(&key.resource, name))
     }
-
-    /// Deletes a pod at somebody's request. Disruption budgets describe running pods, and nothing here runs.
-    async fn evict(&self, call: Call) -> ApiResult<Response<Body>> {
-        let mut warnings = Vec::new();
-        let expected = Expected::subresource(&call)?;
-        let eviction = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
-        let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
-        let options = DeleteOptions::parse(&call.query, &given)?;
-        let key = call.key();
-        self.review_body(&created_below(&call, &key, options.dry_run), eviction, &mut warnings).await?;
-        self.delete_one(&call, &key, &options).await?;
-        let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-        Ok(response::value(StatusCode::CREATED, &done))
-    }
 }
 
 /// A body posted to a subresource, which for webhooks is something created.
-fn created_below<'a>(call: &'a Call, key: &'a ObjectKey, dry_run: bool) -> Reviewed<'a> {
+pub(super) fn created_below<'a>(call: &'a Call, key: &'a ObjectKey, dry_run: bool) -> Reviewed<'a> {
     let (operation, subresource) = (Operation::Create, &*call.info.subresource);
     Reviewed { call, operation, key, subresource, old: None, delete: None, dry_run }
 }

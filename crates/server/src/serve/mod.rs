@@ -28,9 +28,6 @@ use crate::identity::Identity;
 use crate::metrics::{MeasuredStore, Metrics};
 use crate::registry::Registry;
 
-/// Under which name our state stands in etcd.
-const ETCD_CLUSTER: &str = "default";
-
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
@@ -53,6 +50,7 @@ pub enum ServeError {
 
 /// Serves until SIGTERM or SIGINT, or until a write cannot be made durable (an error: the process must not go on).
 pub async fn run(config: Config) -> Result<(), ServeError> {
+    let begun = std::time::Instant::now();
     let closing = CancellationToken::new();
     front::until_signal(closing.clone())?;
     // The store before anything else: who stands by for a leader, or finds the folder taken, shows no sign of life to
@@ -64,15 +62,18 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
     let prepared = front::prepare(config).await?;
     let server = Server::start(store, &prepared, closing.clone()).await?;
     prepared.announce()?;
+    // A standby's time includes its wait for the leader.
+    tracing::info!(milliseconds = begun.elapsed().as_millis(), "ready");
     server.serve(prepared, closing).await
 }
 
 /// Opens the store on a thread of its own: waiting for leadership can take days, and must not keep a stopping process.
 async fn open(config: &Config) -> Result<Box<dyn Store>, ServeError> {
     let (choice, folder) = (config.store.clone(), config.data.join("store"));
+    let tls = config.etcd.read()?;
     let (tell, told) = oneshot::channel();
     let work = move || {
-        let opened = open_blocking(choice, &folder);
+        let opened = open_blocking(choice, tls, &folder);
         // Nobody listens any more: the process is ending.
         let _ = tell.send(opened);
     };
@@ -81,15 +82,16 @@ async fn open(config: &Config) -> Result<Box<dyn Store>, ServeError> {
     Ok(told.await.map_err(|_| stopped())??)
 }
 
-fn open_blocking(choice: StoreChoice, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+fn open_blocking(choice: StoreChoice, tls: etcd::client::Tls, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
     Ok(match choice {
         StoreChoice::Embedded => Box::new(EmbeddedStore::open_folder(folder)?),
         StoreChoice::Memory => Box::new(MemoryStore::new()),
-        StoreChoice::Etcd(endpoints) => {
-            let endpoints: Vec<String> = endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect();
+        StoreChoice::Etcd(address) => {
             let replica = format!("{}-{}", certs::host_name().unwrap_or_default(), std::process::id());
-            tracing::info!(?endpoints, replica, "waiting to lead");
-            let store = EtcdStore::lead(etcd::Config::new(endpoints, ETCD_CLUSTER, &replica))?;
+            tracing::info!(address, replica, "waiting to lead");
+            let mut config = etcd::Config::from_url(&address, &replica)?;
+            config.tls = config.tls.map(|_| tls);
+            let store = EtcdStore::lead(config)?;
             tracing::info!(replica, "leading");
             Box::new(store)
         }

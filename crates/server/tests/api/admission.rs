@@ -201,3 +201,36 @@ POST /api/v1/namespaces/a/configmaps
         )
         .await;
 }
+
+#[tokio::test]
+async fn mutating_hooks_come_before_a_generated_name_and_validating_ones_after() {
+    let hooks = HookServer::start(|_, _| Reply::Response(json!({"allowed": true}))).await;
+    let server = Server::start();
+    server.play(NAMESPACES).await;
+    register(&server, &hooks, "Mutating", "early", &["configmaps"], json!({})).await;
+    register(&server, &hooks, "Validating", "late", &["configmaps"], json!({})).await;
+    server
+        .play(
+            r#"
+POST /api/v1/namespaces/a/configmaps
+  {"metadata": {"generateName": "made-"}}
+  201  metadata.name~made-  metadata.uid?  metadata.creationTimestamp?
+POST /api/v1/namespaces/a/configmaps
+  {"metadata": {"name": "given"}}
+  201  metadata.name=given
+"#,
+        )
+        .await;
+    let seen = hooks.seen();
+    let shown = |at: usize| {
+        let request = &seen[at].1["request"];
+        let metadata = &request["object"]["metadata"];
+        let name = |value: &Value| value.as_str().unwrap_or_default().trim_end_matches(|c| c != '-').to_owned();
+        let own = metadata["name"].as_str().unwrap_or_default().to_owned();
+        (name(&request["name"]), own.len(), !metadata["uid"].is_null(), !metadata["creationTimestamp"].is_null())
+    };
+    assert_eq!(shown(0), (String::new(), 0, false, false));
+    assert_eq!(shown(1), ("made-".into(), "made-12345".len(), true, true));
+    assert_eq!(seen[2].1["request"]["name"], "given");
+    assert_eq!(seen[2].1["request"]["object"]["metadata"]["name"], "given");
+}

@@ -4,6 +4,7 @@ mod admission;
 mod bad_input;
 mod clients;
 mod custom;
+mod evictions;
 mod forms;
 mod harness;
 mod metrics;

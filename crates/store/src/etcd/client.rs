@@ -20,6 +20,11 @@ const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// How long one call may take. A member that does not answer in this time is treated like one that is down.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How often a read is sent again when the member it went to cannot be reached, and how soon. The next one goes to whichever
+/// member is connected; half a second is long enough to find it and short beside a lease.
+const READ_AGAIN_MAX: u32 = 10;
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
 /// Certificates for TLS, as PEM.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
@@ -59,8 +64,16 @@ impl Client {
         Ok(Client { channel })
     }
 
+    /// Reads. They may be asked again, so a member that is down does not end what another can answer.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        self.unary("/etcdserverpb.KV/Range", request).await
+        let mut again = READ_AGAIN_MAX;
+        loop {
+            match self.unary("/etcdserverpb.KV/Range", request.clone()).await {
+                Err(status) if status.code() == Code::Unavailable && again > 0 => again -= 1,
+                answer => return answer,
+            }
+            tokio::time::sleep(READ_AGAIN_AFTER).await;
+        }
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
