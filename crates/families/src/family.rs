@@ -266,6 +266,12 @@ pub trait Family: Send + Sync {
         None
     }
 
+    /// The whole object of that name, where a policy keeps one and it is not stored. It is made in the step that misses it:
+    /// there is no moment in which a namespace is under a policy and nothing limits it.
+    fn provide(&self, _resource: &GroupResource, _namespace: &str, _name: &str, _near: &dyn Near) -> Option<Value> {
+        None
+    }
+
     /// Turns a (valid) policy object into accounts and rules.
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>>;
 

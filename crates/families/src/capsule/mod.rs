@@ -174,6 +174,10 @@ impl Family for Capsule {
         if resource.is("", "resourcequotas") { provision::kept_spec(namespace, name, near) } else { None }
     }
 
+    fn provide(&self, resource: &GroupResource, namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
+        if resource.is("", "resourcequotas") { provision::provided(namespace, name, near) } else { None }
+    }
+
     fn derived(&self) -> Vec<GroupResource> {
         vec![claim::pools()]
     }

@@ -23,8 +23,17 @@ pub fn namespaces(pool: &Value) -> Vec<String> {
 
 /// The ResourceQuota for one namespace, without status.
 pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
+    quota(pool, namespace, spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace]))))
+}
+
+/// The ResourceQuota of a pool in a namespace, by its name, as it is at this moment. `None` where no pool provisions it.
+pub fn provided(namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
+    let pool = near.get(&pools(), "", name.strip_prefix(QUOTA_PREFIX)?)?;
+    Some(quota(&pool, namespace, kept_spec(namespace, name, near)?))
+}
+
+fn quota(pool: &Value, namespace: &str, spec: Value) -> Value {
     let name = text(pool, &["metadata", "name"]);
-    let spec = spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace])));
     json!({
         "apiVersion": "v1",
         "kind": "ResourceQuota",

@@ -108,7 +108,7 @@ impl Engine {
         self.advance(write.now_ms, batch, publication);
         self.until_ms = None;
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
-        let key = self.queueing.contains(&write.key.resource).then(|| write.key.clone());
+        let key = self.may_be_kept(&write.key).then(|| write.key.clone());
         let written = self.write_one(write, batch, publication)?;
         self.follow(moved_from, key.as_ref(), now_ms, batch, publication);
         Ok(written)

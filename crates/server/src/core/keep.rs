@@ -5,12 +5,15 @@
 use std::sync::Arc;
 
 use families::Projected;
+use ledger::{SubjectId, Terms};
 use rules::policy_name;
 use serde_json::Value;
 use store::Batch;
 
+use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
+use super::made::{moment, named_uid};
 use super::object::{Draft, ObjectKey};
 
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
@@ -76,9 +79,25 @@ impl Engine {
         }
     }
 
-    /// Everything a policy keeps, when it is the policy that was written.
+    /// Whether a write of this object may be about what policies keep.
+    pub(super) fn may_be_kept(&self, key: &ObjectKey) -> bool {
+        !self.queueing.is_empty()
+            && (key.resource.is("", "namespaces") || self.policy_resources.contains(&key.resource))
+    }
+
+    /// Everything to look at because of what was written: all that a policy keeps, what policies keep in a namespace, or
+    /// what is kept itself.
     fn kept_by(&self, written: Option<&ObjectKey>) -> Vec<ObjectKey> {
-        let Some(policy) = written.filter(|key| self.queueing.contains(&key.resource)) else { return Vec::new() };
+        let Some(written) = written else { return Vec::new() };
+        if written.resource.is("", "namespaces") {
+            let policies = self.queueing.iter().filter_map(|resource| self.shelves.get(resource));
+            let policies = policies.flat_map(|shelf| shelf.values());
+            return policies.filter_map(|policy| self.kept_in(&policy.key, &written.name)).collect();
+        }
+        if !self.queueing.contains(&written.resource) {
+            return vec![written.clone()];
+        }
+        let policy = written;
         let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
         let places = self.rulebook.id(&name).map_or_else(Vec::new, |id| self.rulebook.places(id));
         places.iter().filter_map(|(_, namespace)| self.kept_in(policy, namespace)).collect()
@@ -99,7 +118,8 @@ impl Engine {
     }
 
     pub(super) fn keep(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
-        let (Some(stored), Some(spec)) = (self.stored(key).cloned(), self.kept_spec(key)) else { return };
+        let Some(stored) = self.stored(key).cloned() else { return self.provide(key, batch, out) };
+        let Some(spec) = self.kept_spec(key) else { return };
         let mut value = stored.value();
         if value.get("spec") == Some(&spec) {
             return;
@@ -115,6 +135,48 @@ impl Engine {
                 self.settle(object, compiled, None, out);
             }
             Err(error) => tracing::error!(%key, %error, "what a policy keeps could not be written"),
+        }
+    }
+}
+
+impl Engine {
+    /// Makes what a policy keeps where it is missing.
+    fn provide(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
+        if self.namespaces.get(&key.namespace).is_none_or(|namespace| namespace.terminating) {
+            return;
+        }
+        let near = self.near(self.clock_ms);
+        let provided =
+            self.families.iter().find_map(|family| family.provide(&key.resource, &key.namespace, &key.name, &near));
+        let Some(mut value) = provided else { return };
+        let uid = self.unused_uid(key);
+        value["metadata"]["uid"] = Value::String(uuid::Uuid::from_u128(uid.0).hyphenated().to_string());
+        value["metadata"]["creationTimestamp"] = Value::String(moment(self.clock_ms));
+        let made = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
+            let compiled = self.compile(key, &draft.value)?;
+            Ok((self.decide(key, &draft, Some(Terms::Adopt), false)?, draft, compiled))
+        });
+        match made {
+            Ok((ruling, draft, compiled)) => {
+                self.apply(ruling, out);
+                let object = self.store(draft, key, None, batch, out);
+                self.settle(object, compiled, None, out);
+            }
+            Err(refused) => tracing::error!(%key, ?refused, "what a policy keeps could not be made"),
+        }
+    }
+
+    /// A uid for an object that nobody asked for. The engine has no source of chance: it is made from what is unique, the
+    /// object's place and the revision.
+    fn unused_uid(&self, key: &ObjectKey) -> SubjectId {
+        let mut text = key.row();
+        text.extend_from_slice(&self.revision.to_le_bytes());
+        loop {
+            let uid = named_uid(&text);
+            if !self.ledger.is_live(uid) && !self.subjects.contains_key(&uid) {
+                return uid;
+            }
+            text.push(0);
         }
     }
 }

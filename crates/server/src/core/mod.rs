@@ -17,6 +17,7 @@ pub mod engine;
 pub mod event;
 mod keep;
 mod load;
+mod made;
 mod near;
 pub mod object;
 mod policies;

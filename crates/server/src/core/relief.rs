@@ -18,20 +18,11 @@ use super::apart::{Ruling, apart};
 use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
+use super::made::{moment, uid_from};
 use super::object::{Draft, Object, ObjectKey};
 
 /// Companions one object may have: a namespace has a handful of pools at most.
 const COMPANIONS_MAX: usize = 16;
-
-/// The uid of the n-th companion of an object: made from the object's own, so that it is found again without an index and
-/// the engine needs no source of chance. The version says that it is not a random one.
-fn companion_uid(of: SubjectId, number: usize) -> SubjectId {
-    const SALT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834;
-    const VERSION: u128 = 0xf << 76;
-    const VARIANT: u128 = 0x3 << 62;
-    let mixed = of.0.rotate_left(64) ^ SALT.wrapping_mul(number as u128 + 1);
-    SubjectId((mixed & !VERSION & !VARIANT) | (0x5 << 76) | (0x2 << 62))
-}
 
 /// An object on its way in that was refused.
 pub(super) struct Refusal<'a> {
@@ -109,7 +100,7 @@ impl Engine {
         let namespace = &refusal.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
         let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
-        let uid = companion_uid(refusal.draft.uid, number);
+        let uid = uid_from(refusal.draft.uid, number);
         let before = self.stored(&key).cloned();
         if before.as_ref().is_some_and(|stored| stored.uid != uid) {
             return Err(format!("{} exists already", key));
@@ -217,7 +208,7 @@ impl Engine {
     /// Lets the companions of an object follow a change of it, or go with it.
     pub(super) fn attend(&mut self, of: SubjectId, batch: &mut Batch, out: &mut Publication) {
         for number in 0..COMPANIONS_MAX {
-            let Some(key) = self.subjects.get(&companion_uid(of, number)).cloned() else { return };
+            let Some(key) = self.subjects.get(&uid_from(of, number)).cloned() else { return };
             let Some(stored) = self.stored(&key).cloned() else { return };
             let charges = self.ledger.subject(of).map_or_else(Vec::new, |view| view.charges);
             let charges: Vec<ChargeLine> = charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect();
@@ -244,9 +235,4 @@ fn unrelieved(families: &Families, mut denials: Vec<Denial>, why: &str) -> Refus
 fn told(families: &Families, denials: &[Denial]) -> String {
     let words = denials.iter().filter_map(|one| families.of_policy(&one.resource).map(|family| family.words(one)));
     words.collect::<Vec<_>>().join("; ")
-}
-
-fn moment(now_ms: i64) -> String {
-    let moment = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

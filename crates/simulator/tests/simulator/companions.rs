@@ -157,10 +157,6 @@ impl House {
             "nodes": {"selector": {"matchLabels": {"pool": "solar"}}, "shares": {"requests.cpu": "3/4"}},
         });
         done(self.create(pool(), json!({"spec": spec})))?;
-        for namespace in NAMESPACES {
-            let key = core("resourcequotas", namespace, "capsule-pool-p");
-            done(self.create(key, json!({"spec": {"hard": {}}})))?;
-        }
         Ok(())
     }
 

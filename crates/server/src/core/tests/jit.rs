@@ -6,7 +6,7 @@ use super::*;
 
 const CAPSULE: &str = "capsule.clastix.io";
 
-/// Two namespaces of one pool of four cpus, whose ResourceQuotas are there.
+/// Two namespaces of one pool of four cpus.
 fn rig(config: Value) -> Bench {
     let mut bench = Bench::with(families::all(&families::Settings::default()));
     let tenant = json!({"tenant": "solar"});
@@ -20,9 +20,6 @@ fn rig(config: Value) -> Bench {
         "config": config,
     });
     bench.create(CAPSULE, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
-    for namespace in ["a", "b"] {
-        bench.create("", "resourcequotas", namespace, "capsule-pool-p", json!({"spec": {"hard": {}}})).unwrap();
-    }
     bench
 }
 
@@ -107,6 +104,40 @@ fn a_workload_brings_its_claim_and_takes_it_along() {
         ("pods=0/10 requests.cpu=0/4".into(), "pods=0/0 requests.cpu=0/0".into())
     );
     bench.pod_in("b", "y", "2").unwrap();
+    bench.audit();
+}
+
+/// There is no moment in which a namespace is under a pool and nothing limits it.
+#[test]
+fn the_quota_of_a_pool_is_there_with_the_commit_that_asks_for_it() {
+    let mut bench = rig(json!({}));
+    let quota = |bench: &Bench, namespace: &str| {
+        let key = ObjectKey::new(GroupResource::core("resourcequotas"), namespace, "capsule-pool-p");
+        bench.cache.get(&key).map(|quota| quota.value())
+    };
+    let made = quota(&bench, "a").unwrap();
+    assert_eq!(made["spec"]["hard"], json!({"pods": "0", "requests.cpu": "0"}));
+    assert_eq!(made["metadata"]["labels"]["projectcapsule.dev/pool"], "p");
+    assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "ResourcePool");
+    assert_ne!(made["metadata"]["uid"], quota(&bench, "b").unwrap()["metadata"]["uid"]);
+    // With a namespace that comes under it, by its birth or by its labels; and again when somebody deletes it.
+    bench.create("", "namespaces", "", "born", json!({"labels": {"tenant": "solar"}})).unwrap();
+    bench.create("", "namespaces", "", "late", json!({})).unwrap();
+    assert!(quota(&bench, "born").is_some() && quota(&bench, "late").is_none());
+    let late = ObjectKey::new(GroupResource::core("namespaces"), "", "late");
+    bench.change(&late, |one| one["metadata"]["labels"] = json!({"tenant": "solar"})).unwrap();
+    assert!(matches!(bench.pod_in("late", "x", "1"), Err(Refused::Denied(_))));
+    bench.delete_in("late", "resourcequotas", "capsule-pool-p").unwrap();
+    assert!(matches!(bench.pod_in("late", "x", "1"), Err(Refused::Denied(_))));
+    // Where the namespace goes, or is no longer meant, it may go.
+    bench.change(&late, |one| one["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into()).unwrap();
+    bench.delete_in("late", "resourcequotas", "capsule-pool-p").unwrap();
+    let born = ObjectKey::new(GroupResource::core("namespaces"), "", "born");
+    bench.change(&born, |one| one["metadata"]["labels"] = json!({})).unwrap();
+    bench.delete_in("born", "resourcequotas", "capsule-pool-p").unwrap();
+    assert!(quota(&bench, "late").is_none() && quota(&bench, "born").is_none());
+    bench.audit();
+    let mut bench = bench.restart();
     bench.audit();
 }
 
