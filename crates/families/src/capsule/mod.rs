@@ -48,7 +48,7 @@ use rules::{Compiled, GroupResource, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Change, Denial, Dependent, Family, Kept, Near, Operation, PolicyObject, Projected,
+    Admission, Balances, Change, Denial, Dependent, Family, Kept, Near, Nothing, Operation, PolicyObject, Projected,
     VirtualResource, World,
 };
 use crate::metrics::{Metric, Samples, Survey};
@@ -207,7 +207,7 @@ impl Family for Capsule {
     }
 
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
-        self.compile_among(policy, &targets::Nothing)
+        self.compile_among(policy, &Nothing)
     }
 
     fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {

@@ -1,8 +1,6 @@
 //! Which resource an apiVersion and kind are. Built-in kinds are known; custom ones are looked up among the stored
 //! definitions, and a kind nobody has defined yet is taken for what its definition will most likely call it.
 
-use std::sync::Arc;
-
 use rules::GroupResource;
 use serde_json::Value;
 
@@ -89,22 +87,10 @@ fn guessed_plural(kind: &str) -> String {
     }
 }
 
-/// A world in which nothing is defined.
-pub struct Nothing;
-
-impl World for Nothing {
-    fn list(&self, _: &GroupResource, _: &str) -> Vec<Arc<Value>> {
-        Vec::new()
-    }
-
-    fn get(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::Nothing;
     use serde_json::json;
 
     fn resource(source: Value) -> String {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use families::{Admission, Operation, World};
+use families::{Admission, Made, Operation, World};
 use rules::GroupResource;
 use serde_json::{Value, json};
 
@@ -54,10 +54,12 @@ pub fn admit_delete(resource: &GroupResource, name: &str) -> Result<(), String> 
 }
 
 /// What a class gives a pod.
+#[derive(Clone)]
 struct Class {
     name: String,
     value: i64,
     preemption: String,
+    is_default: bool,
 }
 
 impl Class {
@@ -66,6 +68,7 @@ impl Class {
             name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().into(),
             value: object.get("value").and_then(Value::as_i64).unwrap_or(0),
             preemption: object.get("preemptionPolicy").and_then(Value::as_str).unwrap_or(PREEMPTS).into(),
+            is_default: is_global_default(object),
         }
     }
 
@@ -73,19 +76,18 @@ impl Class {
         let stored = world.get(&priority_classes(), "", name).map(|object| Class::of(&object));
         stored.or_else(|| {
             let (name, value) = SYSTEM_CLASSES.into_iter().find(|(known, _)| *known == name)?;
-            Some(Class { name: name.into(), value, preemption: PREEMPTS.into() })
+            Some(Class { name: name.into(), value, preemption: PREEMPTS.into(), is_default: false })
         })
     }
 
-    /// The class of pods that name none. Should several claim to be it, the least important wins.
+    /// The class of pods that name none. Should several claim to be it, the least important wins. Every new pod asks for
+    /// it, so that each class is read once for each of its states.
     fn global_default(world: &dyn World) -> Class {
-        let classes = world.list(&priority_classes(), "");
-        let default = classes.iter().filter(|class| is_global_default(class)).map(|class| Class::of(class));
-        default.min_by(|a, b| (a.value, &a.name).cmp(&(b.value, &b.name))).unwrap_or_else(|| Class {
-            name: String::new(),
-            value: 0,
-            preemption: PREEMPTS.into(),
-        })
+        let classes = world.made(&priority_classes(), "", &|class| -> Made { Arc::new(Class::of(class)) });
+        let default = classes.iter().filter_map(|made| made.downcast_ref::<Class>()).filter(|class| class.is_default);
+        let least = default.min_by(|a, b| (a.value, &a.name).cmp(&(b.value, &b.name)));
+        let none = || Class { name: String::new(), value: 0, preemption: PREEMPTS.into(), is_default: false };
+        least.cloned().unwrap_or_else(none)
     }
 }
 
@@ -103,7 +105,7 @@ fn prioritize(pod: &mut Value, world: &dyn World) -> Result<(), String> {
         "" => Class::global_default(world),
         name => Class::named(name, world).ok_or_else(|| format!("no PriorityClass with name {name} was found"))?,
     };
-    let Class { name, value, preemption } = class;
+    let Class { name, value, preemption, .. } = class;
     if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != value) {
         return Err(format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed \
