@@ -29,10 +29,15 @@ pub struct Plea<'a> {
     pub denials: &'a [Denial],
 }
 
+/// Companions one object may have. They are looked for whenever it changes, and few pools share a namespace.
+pub const COMPANIONS_MAX: usize = 4;
+
 /// An object made for another, in the same namespace. It gets its uid and its time where it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Companion {
     pub resource: GroupResource,
+    /// Which of the object's companions it is, below [`COMPANIONS_MAX`]; it stays that as long as it is there.
+    pub number: usize,
     pub name: String,
     pub object: Value,
     /// The object of the policy whose limit it moves.

@@ -14,7 +14,7 @@ use super::claim::{QUOTA_PREFIX, claims, pools, quota_name, wanted};
 use super::pool::{Pool, show_amounts};
 use super::{GROUP, VERSION, at, text};
 use crate::family::{Change, Near};
-use crate::relief::{ChargeLine, Companion, Plea, Upkeep};
+use crate::relief::{COMPANIONS_MAX, ChargeLine, Companion, Plea, Upkeep};
 
 /// What such a claim's name begins with; the uid of its workload follows. A name never changes, unlike labels and owners,
 /// so that nobody makes such a claim look like any other.
@@ -24,9 +24,16 @@ const NAME_PREFIX: &str = "jit-";
 /// offer claims just in time.
 pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
     let uid = text(plea.object, &["metadata", "uid"]);
-    let mut companions = Vec::with_capacity(plea.denials.len());
+    let mut companions: Vec<Companion> = Vec::with_capacity(plea.denials.len());
     let mut charges = None;
-    for (number, denial) in plea.denials.iter().enumerate() {
+    // The workload's claims so far, by number, with their pools.
+    let mut known: Vec<Option<String>> = (0..COMPANIONS_MAX)
+        .map(|number| {
+            let claim = near.get(&claims(), plea.namespace, &name_of(uid, number))?;
+            Some(text(&claim, &["spec", "pool"]).to_string())
+        })
+        .collect();
+    for denial in plea.denials {
         if !denial.resource.is("", "resourcequotas") || denial.message.is_some() {
             return None;
         }
@@ -42,8 +49,10 @@ pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
         let charges: &Vec<ChargeLine> = charges.get_or_insert_with(plea.charges);
         let asked = charges.iter().filter(|line| line.policy == denial.policy && hard.contains_key(&line.account));
         let asked = asked.map(|line| (line.account.clone(), Quantity::new(line.amount, line.format)));
-        let suffix = if number == 0 { String::new() } else { format!("-{number}") };
-        let claim = format!("{NAME_PREFIX}{uid}{suffix}");
+        let own = known.iter().position(|pool| pool.as_deref() == Some(name));
+        let number = own.or_else(|| known.iter().position(Option::is_none))?;
+        known[number] = Some(name.to_string());
+        let claim = name_of(uid, number);
         companions.push(Companion {
             object: json!({
                 "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -60,11 +69,16 @@ pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
                 "spec": {"pool": name, "claim": show_amounts(asked)},
             }),
             resource: claims(),
+            number,
             name: claim,
             quota: (denial.resource.clone(), denial.name.to_string()),
         });
     }
     Some(companions)
+}
+
+fn name_of(uid: &str, number: usize) -> String {
+    if number == 0 { format!("{NAME_PREFIX}{uid}") } else { format!("{NAME_PREFIX}{uid}-{number}") }
 }
 
 fn offers(pool: &Value) -> bool {

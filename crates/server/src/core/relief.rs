@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use families::relief::{ChargeLine, Companion, Plea, Upkeep};
+use families::relief::{COMPANIONS_MAX, ChargeLine, Companion, Plea, Upkeep};
 use families::{Denial, Families};
 use ledger::{SubjectId, Terms};
 use quantity::{Amount, Quantity};
@@ -20,9 +20,6 @@ use super::engine::Engine;
 use super::event::Publication;
 use super::made::{moment, uid_from};
 use super::object::{Draft, Object, ObjectKey};
-
-/// Companions one object may have: a namespace has a handful of pools at most.
-const COMPANIONS_MAX: usize = 16;
 
 /// An object on its way in that was refused.
 pub(super) struct Refusal<'a> {
@@ -56,12 +53,12 @@ impl Engine {
             Plea { resource, namespace, name, object: &refusal.draft.value, charges: &charges, denials: &denials };
         let near = self.near(refusal.now_ms);
         let companions = self.families.iter().find_map(|family| family.relieve(&plea, &near));
-        let Some(companions) = companions.filter(|list| !list.is_empty() && list.len() <= COMPANIONS_MAX) else {
+        let Some(companions) = companions.filter(|list| !list.is_empty()) else {
             return Err(Refused::Denied(denials));
         };
         let mut charged = Vec::with_capacity(companions.len());
-        for (number, companion) in companions.into_iter().enumerate() {
-            match self.charge_companion(refusal, companion, number, out) {
+        for companion in companions {
+            match self.charge_companion(refusal, companion, out) {
                 Ok(one) => charged.push(one),
                 Err(why) => {
                     self.take_back(charged, out);
@@ -94,13 +91,12 @@ impl Engine {
         &mut self,
         refusal: &Refusal<'_>,
         companion: Companion,
-        number: usize,
         out: &mut Publication,
     ) -> Result<Charged, String> {
         let namespace = &refusal.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
         let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
-        let uid = uid_from(refusal.draft.uid, number);
+        let uid = uid_from(refusal.draft.uid, companion.number);
         let before = self.stored(&key).cloned();
         if before.as_ref().is_some_and(|stored| stored.uid != uid) {
             return Err(format!("{} exists already", key));
@@ -208,8 +204,8 @@ impl Engine {
     /// Lets the companions of an object follow a change of it, or go with it.
     pub(super) fn attend(&mut self, of: SubjectId, batch: &mut Batch, out: &mut Publication) {
         for number in 0..COMPANIONS_MAX {
-            let Some(key) = self.subjects.get(&uid_from(of, number)).cloned() else { return };
-            let Some(stored) = self.stored(&key).cloned() else { return };
+            let Some(key) = self.subjects.get(&uid_from(of, number)).cloned() else { continue };
+            let Some(stored) = self.stored(&key).cloned() else { continue };
             let charges = self.ledger.subject(of).map_or_else(Vec::new, |view| view.charges);
             let charges: Vec<ChargeLine> = charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect();
             let value = stored.value();

@@ -218,6 +218,70 @@ fn a_claim_follows_its_workload_up_and_down_and_to_its_end() {
 }
 
 #[test]
+fn a_workload_under_two_pools_has_a_claim_on_each() {
+    let mut bench = jit();
+    let pool = |memory: &str| {
+        json!({"spec": {
+            "selectors": [{"matchLabels": {"tenant": "solar"}}],
+            "quota": {"hard": {"requests.memory": memory}},
+            "defaults": {"requests.memory": "0"},
+            "config": {"jitClaims": true},
+        }})
+    };
+    bench.create(CAPSULE, "resourcepools", "", "m", pool("8Gi")).unwrap();
+    let pod = |cpu: &str, memory: &str| {
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}});
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}})
+    };
+    let pools_of = |bench: &Bench| -> Vec<String> {
+        let claims = bench.claims_in("a");
+        let show = |claim: &Value| format!("{}: {}", claim["spec"]["pool"].as_str().unwrap(), claim["spec"]["claim"]);
+        claims.iter().map(show).collect()
+    };
+    bench.create("", "pods", "a", "x", pod("1", "1Gi")).unwrap();
+    let (memory, cpu) = ("m: {\"requests.memory\":\"1Gi\"}", "p: {\"pods\":\"1\",\"requests.cpu\":\"1\"}");
+    assert_eq!(pools_of(&bench), [memory, cpu]);
+    // Where one of them has too little, nothing is made in the other.
+    let before = (bench.cache.revision(), bench.pool());
+    let refused = bench.create("", "pods", "a", "y", pod("1", "9Gi")).unwrap_err();
+    assert!(bench.said(refused).contains("\"m\" has too little"));
+    assert_eq!((bench.cache.revision(), bench.pool()), before);
+    // Each follows the part of the workload that it covers.
+    let key = ObjectKey::new(GroupResource::core("pods"), "a", "x");
+    let requests = |pod: &mut Value, cpu: &str, memory: &str| {
+        pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu, "memory": memory});
+    };
+    bench.change(&key, |pod| requests(pod, "2", "1Gi")).unwrap();
+    assert_eq!(pools_of(&bench), [memory, "p: {\"pods\":\"1\",\"requests.cpu\":\"2\"}"]);
+    bench.change(&key, |pod| requests(pod, "2", "0")).unwrap();
+    assert_eq!(pools_of(&bench), ["p: {\"pods\":\"1\",\"requests.cpu\":\"2\"}"]);
+    bench.change(&key, |pod| requests(pod, "2", "2Gi")).unwrap();
+    assert_eq!(bench.claims_in("a").len(), 2);
+    bench.audit();
+    let mut bench = bench.restart();
+    bench.delete_in("a", "pods", "x").unwrap();
+    assert!(bench.claims_in("a").is_empty());
+    assert_eq!(bench.balance(CAPSULE, "resourcepools", "", "m"), "requests.memory=0/8589934592");
+    bench.audit();
+}
+
+#[test]
+fn nobody_passes_an_ordered_line() {
+    let mut bench = rig(json!({"jitClaims": true, "orderedQueue": true}));
+    bench.pod_in("a", "x", "3").unwrap();
+    let spec = json!({"pool": "p", "claim": {"requests.cpu": "2"}});
+    bench.create(CAPSULE, "resourcepoolclaims", "b", "waits", json!({"spec": spec})).unwrap();
+    let draft = bench.draft("a", "y", pod("1"));
+    let key = ObjectKey::new(GroupResource::core("pods"), "a", "y");
+    let refused = bench.write_at(5_000, key, WriteKind::Create(draft), false).unwrap_err();
+    assert!(bench.said(refused).ends_with("no claim can be made for it: older claims wait in line for \"p\""));
+    bench.delete_in("a", "pods", "x").unwrap();
+    bench.pod_in("a", "y", "1").unwrap();
+    assert_eq!(bench.pool(), "pods=1/10 requests.cpu=3/4", "who waited was served");
+    bench.audit();
+}
+
+#[test]
 fn a_restart_knows_whose_claim_is_whose() {
     let mut bench = jit();
     bench.pod_in("a", "x", "3").unwrap();
