@@ -45,9 +45,11 @@ impl Engine {
     /// After a start: finds what becomes due.
     pub(super) fn find_due(&mut self) {
         let mut due = Vec::new();
-        let counted = self.shelves.values().flat_map(|shelf| shelf.values());
-        for object in counted.filter(|object| is_marked(object)) {
+        for object in self.shelves.values().flat_map(|shelf| shelf.values()) {
             let key = &object.key;
+            if !self.rulebook.concerns(&key.resource, &key.namespace) || !is_marked(object) {
+                continue;
+            }
             let value = object.value();
             let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
             let until = self.rulebook.measure(&subject).ok().and_then(|verdict| verdict.until_ms);
