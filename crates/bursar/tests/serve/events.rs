@@ -6,7 +6,7 @@ use crate::harness::Server;
 fn controllers_tell_what_they_do_and_old_events_go() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("bursar.yaml");
-    std::fs::write(&config, "eventTtlSeconds: 8\n").expect("writes");
+    std::fs::write(&config, "eventTtlSeconds: 15\n").expect("writes");
     let server = Server::start_with(&["--config", &config.display().to_string()]);
     server.kubectl("create namespace told");
     server.kubectl("-n told create deployment web --image=nginx --replicas=2");

@@ -24,6 +24,7 @@ mod quota_names;
 mod quotas;
 mod restart;
 mod tour;
+mod validation;
 mod wide;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};

@@ -276,6 +276,9 @@ pub fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
     };
     match rule {
         NameRule::Subdomain => dns_subdomain_problems(name),
+        NameRule::Label if name.contains('.') && dns_subdomain_problems(name).is_empty() => {
+            vec!["must not contain dots".into()]
+        }
         NameRule::Label => label(is_label(), LABEL),
         NameRule::Label1035 => label(is_label() && bytes.first().is_some_and(u8::is_ascii_lowercase), LABEL_1035),
         NameRule::PathSegment => match name {

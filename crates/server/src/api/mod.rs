@@ -59,6 +59,7 @@ use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
+pub(crate) use meta::name_problems;
 use options::Query;
 pub use review::CacheAccounts;
 pub use status::{ApiError, ApiResult};

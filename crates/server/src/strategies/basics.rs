@@ -71,6 +71,27 @@ impl Strategy for Secrets {
         }
     }
 
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        data_keys(object, "data", &mut errors);
+        let wanted: &[&str] = match text(object, "type") {
+            "kubernetes.io/basic-auth" => &["username", "password"],
+            "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+            "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+            "kubernetes.io/dockercfg" => &[".dockercfg"],
+            "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+            _ => &[],
+        };
+        let has = |key: &&&str| object["data"].get(**key).is_some();
+        // Either half of a name and password will do.
+        let enough = text(object, "type") == "kubernetes.io/basic-auth" && wanted.iter().any(|key| has(&key));
+        if !enough {
+            let missing = wanted.iter().filter(|key| !has(key));
+            errors.extend(missing.map(|key| FieldError::required(format!("data[{key}]"), "")));
+        }
+        errors
+    }
+
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = frozen(object, old, &["data", "immutable"]);
         if object["type"] != old["type"] {
@@ -84,7 +105,32 @@ impl Strategy for Secrets {
     }
 }
 
+/// Data whose keys can be file names.
+fn data_keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    for (key, _) in object.get(field).and_then(Value::as_object).into_iter().flatten() {
+        let fits = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        if !fits || key.is_empty() {
+            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+                          'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+            errors.push(FieldError::invalid(format!("{field}[{key}]"), key.as_str(), detail));
+        }
+    }
+}
+
 impl Strategy for ConfigMaps {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (key, _) in object.get("data").and_then(Value::as_object).into_iter().flatten() {
+            if object["binaryData"].get(key).is_some() {
+                let detail = "duplicate of key present in binaryData";
+                errors.push(FieldError::invalid(format!("data[{key}]"), key.as_str(), detail));
+            }
+        }
+        data_keys(object, "data", &mut errors);
+        data_keys(object, "binaryData", &mut errors);
+        errors
+    }
+
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         frozen(object, old, &["data", "binaryData", "immutable"])
     }
@@ -108,6 +154,25 @@ impl Strategy for ServiceAccounts {
 impl Strategy for PriorityClasses {
     fn default(&self, object: &mut Value) {
         absent(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        /// Above are the system's own.
+        const USER_VALUE_MAX: i64 = 1_000_000_000;
+        let name = text(&object["metadata"], "name");
+        let system = matches!(name, "system-node-critical" | "system-cluster-critical");
+        let mut errors = Vec::new();
+        if name.starts_with("system-") && !system {
+            let detail = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a known \
+                 system priority class"
+            );
+            errors.push(FieldError::forbidden("metadata.name", detail));
+        } else if !system && object["value"].as_i64().unwrap_or(0) > USER_VALUE_MAX {
+            let detail = format!("maximum allowed value of a user defined priority is {USER_VALUE_MAX}");
+            errors.push(FieldError::forbidden("value", detail));
+        }
+        errors
     }
 
     /// It is the first and stays it: nothing that counts can change.
@@ -141,6 +206,24 @@ impl Strategy for Quotas {
 impl Strategy for LimitRanges {}
 
 impl Strategy for Roles {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let namespaced = text(object, "kind") == "Role";
+        for (at, rule) in object["rules"].as_array().into_iter().flatten().enumerate() {
+            let empty = |field: &str| rule.get(field).and_then(Value::as_array).is_none_or(Vec::is_empty);
+            if empty("verbs") {
+                errors
+                    .push(FieldError::required(format!("rules[{at}].verbs"), "verbs must contain at least one value"));
+            }
+            if namespaced && !empty("nonResourceURLs") {
+                let detail = "namespaced rules cannot apply to non-resource URLs";
+                let path = format!("rules[{at}].nonResourceURLs");
+                errors.push(FieldError::invalid(path, rule["nonResourceURLs"].clone(), detail));
+            }
+        }
+        errors
+    }
+
     fn name_rule(&self) -> NameRule {
         NameRule::PathSegment
     }
@@ -167,6 +250,13 @@ impl Strategy for Bindings {
         }
         if text(reference, "name").is_empty() {
             errors.push(FieldError::required("roleRef.name", ""));
+        }
+        for (at, subject) in object["subjects"].as_array().into_iter().flatten().enumerate() {
+            const KINDS: [&str; 3] = ["ServiceAccount", "User", "Group"];
+            let kind = text(subject, "kind");
+            if !KINDS.contains(&kind) {
+                errors.push(FieldError::not_supported(format!("subjects[{at}].kind"), kind, &KINDS));
+            }
         }
         errors
     }

@@ -8,6 +8,7 @@ mod definitions;
 mod fill;
 mod network;
 mod nodes;
+mod pod_rules;
 mod pod_spec;
 mod pods;
 mod services;

@@ -1,5 +1,6 @@
 //! How traffic finds pods: endpoints, ingresses, policies. Nothing here routes any.
 
+use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::Strategy;
@@ -43,6 +44,15 @@ impl Strategy for Ingresses {
         object["status"] = json!({"loadBalancer": {}});
     }
 
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let spec = &object["spec"];
+        if spec["rules"].as_array().is_none_or(Vec::is_empty) && spec.get("defaultBackend").is_none() {
+            let detail = "either `defaultBackend` or `rules` must be specified";
+            return vec![FieldError::invalid("spec", Value::Null, detail)];
+        }
+        Vec::new()
+    }
+
     fn counts_generations(&self) -> bool {
         true
     }
@@ -61,6 +71,15 @@ impl Strategy for IngressClasses {
 }
 
 impl Strategy for NetworkPolicies {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        const TYPES: [&str; 2] = ["Ingress", "Egress"];
+        let types = object["spec"]["policyTypes"].as_array().into_iter().flatten().enumerate();
+        let wrong = types.filter(|(_, kind)| !TYPES.iter().any(|known| kind == known));
+        wrong
+            .map(|(at, kind)| FieldError::not_supported(format!("spec.policyTypes[{at}]"), kind.clone(), &TYPES))
+            .collect()
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = within(object, "spec") else { return };
         let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|list| !list.is_empty());

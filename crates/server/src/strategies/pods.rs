@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, text, within};
+use super::pod_rules::pod_spec;
 use super::pod_spec::{default_host_ports, default_pod_requests, default_pod_spec, qos_class};
 
 pub struct Pods;
@@ -45,12 +46,7 @@ impl Strategy for Pods {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let containers = object.pointer("/spec/containers").and_then(Value::as_array);
-        let mut errors = Vec::new();
-        if containers.is_none_or(Vec::is_empty) {
-            errors.push(FieldError::required("spec.containers", ""));
-        }
-        errors
+        pod_spec(&object["spec"], "spec")
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {

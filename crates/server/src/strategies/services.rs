@@ -4,9 +4,12 @@ use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::fill::{absent, blank, each, text, within};
+use super::pod_rules::port_number;
 use super::{NameRule, Strategy};
 
 pub struct Services;
+
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 impl Strategy for Services {
     fn default(&self, object: &mut Value) {
@@ -107,13 +110,25 @@ impl Strategy for Services {
         }
         for (at, port) in ports.iter().enumerate() {
             let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
-            if !(1..=65_535).contains(&number) {
-                let path = format!("spec.ports[{at}].port");
-                errors.push(FieldError::invalid(path, number, "must be between 1 and 65535, inclusive"));
+            port_number(number, &format!("spec.ports[{at}].port"), &mut errors);
+            if let Some(target) = port.get("targetPort").and_then(Value::as_i64) {
+                port_number(target, &format!("spec.ports[{at}].targetPort"), &mut errors);
+            }
+            let protocol = text(port, "protocol");
+            if !PROTOCOLS.contains(&protocol) {
+                errors.push(FieldError::not_supported(format!("spec.ports[{at}].protocol"), protocol, &PROTOCOLS));
+            }
+            let name = text(port, "name");
+            if !name.is_empty() && ports[..at].iter().any(|other| text(other, "name") == name) {
+                errors.push(FieldError::duplicate(format!("spec.ports[{at}].name"), name));
             }
             if ports.len() > 1 && text(port, "name").is_empty() {
                 errors.push(FieldError::required(format!("spec.ports[{at}].name"), ""));
             }
+        }
+        let affinity = text(spec, "sessionAffinity");
+        if !matches!(affinity, "ClientIP" | "None") {
+            errors.push(FieldError::not_supported("spec.sessionAffinity", affinity, &["ClientIP", "None"]));
         }
         if kind == "ExternalName" && text(spec, "externalName").is_empty() {
             errors.push(FieldError::required("spec.externalName", ""));
@@ -130,7 +145,7 @@ impl Strategy for Services {
     }
 
     fn name_rule(&self) -> NameRule {
-        NameRule::Label1035
+        NameRule::Label
     }
 
     fn returns_deleted_object(&self) -> bool {

@@ -12,6 +12,8 @@ pub struct StorageClasses;
 pub struct Drivers;
 pub struct AttributesClasses;
 
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
 /// Adds a finalizer that is not there yet.
 fn protect(object: &mut Value, finalizer: &str) {
     let Some(metadata) = within(object, "metadata") else { return };
@@ -44,8 +46,24 @@ impl Strategy for Claims {
         if spec.get("accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
         }
-        if spec.pointer("/resources/requests/storage").is_none() {
-            errors.push(FieldError::required("spec.resources[storage]", ""));
+        for mode in spec.get("accessModes").and_then(Value::as_array).into_iter().flatten() {
+            let mode = mode.as_str().unwrap_or_default();
+            if !ACCESS_MODES.contains(&mode) {
+                errors.push(FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES));
+            }
+        }
+        match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
+            None => errors.push(FieldError::required("spec.resources[storage]", "")),
+            Some(size) => {
+                let amount = quantity::Quantity::parse(size).map(|quantity| quantity.amount()).unwrap_or_default();
+                if amount.is_zero() || amount.is_negative() {
+                    errors.push(FieldError::invalid("spec.resources[storage]", size, "must be greater than zero"));
+                }
+            }
+        }
+        let mode = text(spec, "volumeMode");
+        if !matches!(mode, "" | "Block" | "Filesystem") {
+            errors.push(FieldError::not_supported("spec.volumeMode", mode, &["Block", "Filesystem"]));
         }
         errors
     }

@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, each, given, text, within};
+use super::pod_rules::pod_spec;
 use super::pod_spec::default_template;
 
 /// The kinds of this file differ in defaults and little else.
 pub struct Workload {
     default: fn(&mut Value),
+    check: fn(&Value, &mut Vec<FieldError>),
     create: fn(&mut Value),
     update: fn(&mut Value, &Value),
     counted: &'static [&'static str],
@@ -21,6 +23,7 @@ pub struct Workload {
 /// What most of them are.
 const USUAL: Workload = Workload {
     default: deployment,
+    check: selected_template,
     create: |_| {},
     update: |_, _| {},
     counted: &[],
@@ -31,14 +34,25 @@ const USUAL: Workload = Workload {
 
 pub static DEPLOYMENTS: Workload = Workload { counted: &["annotations"], ..USUAL };
 pub static REPLICA_SETS: Workload = Workload { default: replica_set, ..USUAL };
-pub static REPLICATION_CONTROLLERS: Workload =
-    Workload { default: replication_controller, orphans: true, selector_is_final: false, ..USUAL };
+pub static REPLICATION_CONTROLLERS: Workload = Workload {
+    default: replication_controller,
+    check: labelled_template,
+    orphans: true,
+    selector_is_final: false,
+    ..USUAL
+};
 pub static STATEFUL_SETS: Workload = Workload { default: stateful_set, ..USUAL };
 pub static DAEMON_SETS: Workload =
     Workload { default: daemon_set, create: first_template, update: next_template, ..USUAL };
-pub static JOBS: Workload = Workload { default: job, create: own_pods, orphans: true, ..USUAL };
-pub static CRON_JOBS: Workload = Workload { default: cron_job, selector_is_final: false, ..USUAL };
-pub static POD_TEMPLATES: Workload = Workload { default: default_template, returns: true, ..USUAL };
+pub static JOBS: Workload = Workload { default: job, check: checked_job, create: own_pods, orphans: true, ..USUAL };
+pub static CRON_JOBS: Workload =
+    Workload { default: cron_job, check: checked_cron_job, selector_is_final: false, ..USUAL };
+pub static POD_TEMPLATES: Workload = Workload {
+    default: default_template,
+    check: |object, errors| errors.extend(pod_spec(&object["template"]["spec"], "template.spec")),
+    returns: true,
+    ..USUAL
+};
 
 impl Strategy for Workload {
     fn default(&self, object: &mut Value) {
@@ -58,16 +72,7 @@ impl Strategy for Workload {
         if let Some(replicas) = object.pointer("/spec/replicas").and_then(Value::as_i64).filter(|number| *number < 0) {
             errors.push(FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0"));
         }
-        let selector = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-        if let Some(selector) = selector {
-            let labels = object.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
-            let matches = selector.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value));
-            if !matches {
-                let shown = json!(labels);
-                let detail = "`selector` does not match template `labels`";
-                errors.push(FieldError::invalid("spec.template.metadata.labels", shown, detail));
-            }
-        }
+        (self.check)(object, &mut errors);
         errors
     }
 
@@ -98,6 +103,88 @@ impl Strategy for Workload {
 
     fn selectable_fields(&self) -> &'static [&'static str] {
         &["status.replicas", "status.successful"]
+    }
+}
+
+/// A selector that finds the pods of the template, and a template of pods that can run for ever.
+fn selected_template(object: &Value, errors: &mut Vec<FieldError>) {
+    let selector = object.pointer("/spec/selector").filter(|selector| !selector.is_null());
+    let kind = text(object, "kind").to_lowercase();
+    match selector.map(rules::selector::LabelSelector::from_object) {
+        // Over there this one has forgotten the first complaint.
+        None if kind == "daemonset" => {}
+        None => errors.push(FieldError::required("spec.selector", "")),
+        Some(Ok(selector)) if selector.is_everything() => {
+            let detail = format!("empty selector is invalid for {kind}");
+            errors.push(FieldError::invalid("spec.selector", json!({}), detail));
+        }
+        Some(_) => {}
+    }
+    let labels = object.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
+    let wanted = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+    let found =
+        wanted.into_iter().flatten().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value));
+    if selector.is_none() || !found {
+        let detail = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid("spec.template.metadata.labels", json!(labels), detail));
+    }
+    errors.extend(pod_spec(&object["spec"]["template"]["spec"], "spec.template.spec"));
+    restarts(object, errors);
+}
+
+fn restarts(object: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text(&object["spec"]["template"]["spec"], "restartPolicy");
+    if matches!(policy, "OnFailure" | "Never") {
+        errors.push(FieldError::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+}
+
+/// A ReplicationController's template; its selector is filled in from it.
+fn labelled_template(object: &Value, errors: &mut Vec<FieldError>) {
+    let Some(template) = object.pointer("/spec/template").filter(|template| !template.is_null()) else {
+        errors.push(FieldError::required("spec.template", ""));
+        return;
+    };
+    let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
+    let wanted = object.pointer("/spec/selector").and_then(Value::as_object);
+    let found =
+        wanted.into_iter().flatten().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value));
+    if !found {
+        let detail = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid("spec.template.metadata.labels", json!(labels), detail));
+    }
+    errors.extend(pod_spec(&template["spec"], "spec.template.spec"));
+    restarts(object, errors);
+}
+
+fn checked_job(object: &Value, errors: &mut Vec<FieldError>) {
+    job_rules(&object["spec"], "spec", errors);
+}
+
+fn checked_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
+    let schedule = text(&object["spec"], "schedule");
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if schedule.is_empty() {
+        errors.push(FieldError::required("spec.schedule", ""));
+    } else if !schedule.starts_with('@') && fields.len() != 5 {
+        let detail = format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" "));
+        errors.push(FieldError::invalid("spec.schedule", schedule, detail));
+    }
+    job_rules(&object["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec", errors);
+}
+
+fn job_rules(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for field in ["parallelism", "completions", "backoffLimit"] {
+        if let Some(number) = spec.get(field).and_then(Value::as_i64).filter(|number| *number < 0) {
+            let detail = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(format!("{path}.{field}"), number, detail));
+        }
+    }
+    let pod = &spec["template"]["spec"];
+    errors.extend(pod_spec(pod, &format!("{path}.template.spec")));
+    if text(pod, "restartPolicy") == "Always" {
+        let detail = "valid values: \"OnFailure\", \"Never\"";
+        errors.push(FieldError::required(format!("{path}.template.spec.restartPolicy"), detail));
     }
 }
 

@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -86,6 +87,16 @@ func tame(object runtime.Object, seed int64) {
 		o.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	case *schedulingv1.PriorityClass:
 		o.GlobalDefault = false
+	case *corev1.Secret:
+		o.Type = "example.com/own"
+	case *corev1.ConfigMap:
+		o.BinaryData = nil
+	case *networkingv1.Ingress:
+		if o.Spec.DefaultBackend == nil {
+			o.Spec.DefaultBackend = &networkingv1.IngressBackend{}
+		}
+	case *networkingv1.NetworkPolicy:
+		o.Spec.PolicyTypes = nil
 	case *corev1.Event:
 		o.InvolvedObject.Namespace = place
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -247,19 +258,40 @@ func template(metadata *metav1.ObjectMeta, spec *corev1.PodSpec) {
 	}
 	spec.EphemeralContainers = nil
 	for at := range spec.Volumes {
-		spec.Volumes[at].Name = fmt.Sprintf("v-%d", at)
-		spec.Volumes[at].Ephemeral = nil
+		// One source a volume: the config map if there is one.
+		source := corev1.VolumeSource{ConfigMap: spec.Volumes[at].ConfigMap}
+		spec.Volumes[at] = corev1.Volume{Name: fmt.Sprintf("v-%d", at), VolumeSource: source}
 	}
 	spec.RestartPolicy = corev1.RestartPolicyAlways
 	spec.NodeName, spec.PriorityClassName, spec.Priority, spec.RuntimeClassName = "", "", nil, nil
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "default", "default"
 	spec.Overhead, spec.PreemptionPolicy, spec.Resources = nil, nil, nil
 	spec.TerminationGracePeriodSeconds = nil
+	spec.DNSPolicy = ""
+	for at := range spec.Tolerations {
+		spec.Tolerations[at].Operator = corev1.TolerationOpEqual
+	}
 }
 
 func container(container *corev1.Container, prefix string, at int) {
 	container.Name = fmt.Sprintf("%s-%d", prefix, at)
 	container.Image = "registry.example.com/nginx:1.25"
+	container.ImagePullPolicy = ""
+	container.VolumeMounts = nil
+	for at := range container.Ports {
+		container.Ports[at].Name, container.Ports[at].Protocol = "", corev1.ProtocolTCP
+	}
+	for at := range container.Env {
+		container.Env[at].Name = fmt.Sprintf("E_%d", at)
+		if container.Env[at].ValueFrom != nil {
+			container.Env[at].Value = ""
+		}
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
+		if probe != nil && probe.Exec == nil {
+			probe.Exec = &corev1.ExecAction{Command: []string{"true"}}
+		}
+	}
 	container.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{
 		"memory": resource.MustParse("1.5Gi"), "cpu": resource.MustParse("1500m"),
 	}}
