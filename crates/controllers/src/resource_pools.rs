@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use families::capsule::{GROUP, RESOURCE_POOLS, VERSION, provision};
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::reflector::ObjectRef;
@@ -124,6 +124,12 @@ async fn provision_quotas(
         }
     }
     for (namespace, quota) in present {
+        // The status may be older than the namespace's labels.
+        let known: Option<Namespace> = Api::all(context.client.clone()).get_opt(&namespace).await?;
+        let leaves = pool.pointer("/metadata/deletionTimestamp").is_some();
+        if !leaves && known.is_some_and(|known| provision::serves(pool, known.labels())) {
+            continue;
+        }
         let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), &namespace);
         gone_is_fine(api.delete(&quota.name_any(), &DeleteParams::default()).await)?;
     }

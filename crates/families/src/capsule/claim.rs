@@ -5,7 +5,6 @@ use std::sync::Arc;
 use kinds::field_error::{FieldError, Path};
 use ledger::{State, SubjectId};
 use quantity::{Amount, Quantity};
-use rules::selector::LabelSelector;
 use rules::{GroupResource, policy_name};
 use serde_json::{Map, Value, json};
 
@@ -61,16 +60,12 @@ fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
     let wanted = wanted(claim);
     let namespace = world.get(&GroupResource::core("namespaces"), "", namespace)?;
     let labels = at(&namespace, &["metadata", "labels"]);
-    let selects = |pool: &Value| {
-        let selectors = items(pool, &["spec", "selectors"]).iter();
-        let selectors = selectors.filter_map(|one| LabelSelector::from_object(one).ok());
-        selectors.filter(|one| !one.is_everything()).any(|one| one.matches(&labels))
-    };
+    let may = |pool: &Pool| pool.selects(&labels) && wanted.keys().all(|name| pool.hard.contains_key(name));
     let candidates: Vec<Arc<Value>> = world
         .list(&pools(), "")
         .into_iter()
-        .filter(|pool| at(pool, &["metadata", "deletionTimestamp"]).is_none() && selects(pool))
-        .filter(|pool| Pool::read(pool).is_ok_and(|pool| wanted.keys().all(|name| pool.hard.contains_key(name))))
+        .filter(|pool| at(pool, &["metadata", "deletionTimestamp"]).is_none())
+        .filter(|pool| Pool::read(pool).is_ok_and(|pool| may(&pool)))
         .collect();
     let has_enough = |pool: &&Arc<Value>| {
         let left = at(pool, &["status", "allocation", "available"]).or_else(|| at(pool, &["spec", "quota", "hard"]));

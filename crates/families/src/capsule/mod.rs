@@ -235,7 +235,7 @@ impl Family for Capsule {
             _ if request.operation == Operation::Status || !request.subresource.is_empty() => Vec::new(),
             None => Vec::new(),
             Some(Kind::ResourcePool) => {
-                let mut errors = pool::validate(request.object);
+                let mut errors = pool::validate(request.name, request.object);
                 errors.extend(nodes::validate(request.object));
                 errors
             }

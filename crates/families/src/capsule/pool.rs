@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kinds::field_error::{FieldError, Path};
 use ledger::{Discipline, Limit, Position, Terms};
 use quantity::{Amount, Format, Quantity};
-use rules::selector::LabelSelector;
+use rules::selector::{LabelSelector, Labels};
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Whether a namespace with these labels may claim.
+    pub fn selects(&self, labels: &impl Labels) -> bool {
+        self.selectors.iter().any(|selector| selector.matches(labels))
+    }
+
     pub fn read(pool: &Value) -> Result<Pool, Vec<FieldError>> {
         let mut errors = Vec::new();
         let spec = Path::new("spec");
@@ -76,8 +81,16 @@ pub fn show_amounts(amounts: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> 
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-pub fn validate(pool: &Value) -> Vec<FieldError> {
-    Pool::read(pool).err().unwrap_or_default()
+/// The longest name of a pool: it is the value of a label on what the pool provisions.
+const NAME_BYTES_MAX: usize = 63;
+
+pub fn validate(name: &str, pool: &Value) -> Vec<FieldError> {
+    let mut errors = Pool::read(pool).err().unwrap_or_default();
+    if name.len() > NAME_BYTES_MAX {
+        let why = format!("must be no more than {NAME_BYTES_MAX} bytes");
+        errors.push(FieldError::invalid(Path::new("metadata").child("name"), name, why));
+    }
+    errors
 }
 
 /// With `defaultsZero`, every resource of the pool starts at nothing in its namespaces.
@@ -155,12 +168,9 @@ pub fn compile(policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
         count_at,
         discipline: if pool.is_ordered { Discipline::Ordered } else { Discipline::Greedy },
     };
-    let selectors = pool.selectors;
     let rule = Rule {
         resources: vec![GroupResource::new(GROUP, RESOURCE_POOL_CLAIMS)],
-        reach: Reach::Selected(Arc::new(move |namespace| {
-            selectors.iter().any(|selector| selector.matches(&namespace.labels))
-        })),
+        reach: Reach::Selected(Arc::new(move |namespace| pool.selects(&namespace.labels))),
         measure: Arc::new(measure),
     };
     Ok(Compiled { accounts, rules: vec![rule], fingerprint })

@@ -1,5 +1,6 @@
 //! The ResourceQuota that a pool puts into each of its namespaces: what the claims there have, and the defaults on top.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::Path;
@@ -8,7 +9,7 @@ use rules::policy_name;
 use serde_json::{Map, Value, json};
 
 use super::claim::{QUOTA_PREFIX, pools, quota_name, wanted};
-use super::pool::{Amounts, CLAIMS, read_amounts, show_amounts};
+use super::pool::{Amounts, CLAIMS, Pool, read_amounts, show_amounts};
 use super::{GROUP, VERSION, at, items, text};
 use crate::family::Near;
 
@@ -21,7 +22,12 @@ pub fn namespaces(pool: &Value) -> Vec<String> {
     items(pool, &["status", "namespaces"]).iter().filter_map(Value::as_str).map(str::to_string).collect()
 }
 
-/// The ResourceQuota for one namespace, without status.
+/// Whether the pool serves a namespace with these labels; what its status lists may be a moment old.
+pub fn serves(pool: &Value, labels: &BTreeMap<String, String>) -> bool {
+    Pool::read(pool).is_ok_and(|pool| pool.selects(labels))
+}
+
+/// The ResourceQuota for one namespace as the pool's status has it, without status.
 pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
     quota(pool, namespace, spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace]))))
 }
@@ -56,6 +62,9 @@ pub fn kept_spec(namespace: &str, quota: &str, near: &dyn Near) -> Option<Value>
     let name = quota.strip_prefix(QUOTA_PREFIX)?;
     let policy = policy_name(&pools(), "", name);
     let pool = near.get(&pools(), "", name).filter(|_| near.looks_into(&policy, namespace))?;
+    if at(&pool, &["metadata", "deletionTimestamp"]).is_some() {
+        return None;
+    }
     let parts = near.part(&policy, namespace).into_iter().filter(|line| &*line.resource != CLAIMS);
     let claimed = parts.filter(|line| !line.balance.used.is_zero());
     let claimed = claimed.map(|line| (line.resource, Quantity::new(line.balance.used, line.balance.format)));

@@ -19,6 +19,10 @@ use super::object::{Draft, ObjectKey};
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
 
+/// Objects made in one step, so that a pool over ten thousand namespaces does not stall admissions. Its controller makes
+/// the others, a step each.
+const MADE_MAX: usize = 256;
+
 impl Engine {
     /// The draft with the spec that a policy keeps there, if one does.
     pub(super) fn overruled(&self, key: &ObjectKey, draft: Draft) -> Draft {
@@ -68,8 +72,12 @@ impl Engine {
         }
         kept.sort();
         kept.dedup();
+        let mut made = 0;
         for key in kept {
-            self.keep(&key, batch, out);
+            made += usize::from(self.stored(&key).is_none());
+            if made <= MADE_MAX || self.stored(&key).is_some() {
+                self.keep(&key, batch, out);
+            }
         }
         let woken = std::mem::take(&mut self.woken);
         for key in woken.into_iter().take(WOKEN_SHOWN_MAX) {

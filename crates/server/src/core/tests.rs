@@ -16,6 +16,7 @@ use super::*;
 mod jit;
 mod moments;
 mod names;
+mod pools;
 mod quota;
 mod trees;
 

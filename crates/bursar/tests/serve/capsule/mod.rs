@@ -161,10 +161,9 @@ impl Land {
         self.until(of, namespace, name, Value::is_null).await;
     }
 
-    /// `spec.hard` of a pool's ResourceQuota, once it is there.
+    /// `spec.hard` of a pool's ResourceQuota. It is there from the moment the namespace is under the pool.
     async fn hard(&self, namespace: &str, pool: &str) -> Value {
-        let quota = self.until("ResourceQuota", namespace, &format!("capsule-pool-{pool}"), |it| !it.is_null()).await;
-        quota["spec"]["hard"].clone()
+        self.get("ResourceQuota", namespace, &format!("capsule-pool-{pool}")).await["spec"]["hard"].clone()
     }
 
     /// `used/available` of a quota.

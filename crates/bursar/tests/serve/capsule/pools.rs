@@ -13,6 +13,7 @@ async fn pools() {
         namespaces_are_selected_by_any_of_several_selectors(&land),
         the_provisioned_quota_is_defaults_and_claims(&land),
         the_provisioned_quota_is_nobody_elses_to_change(&land),
+        no_pod_slips_in_before_the_quota(&land),
         a_pool_does_not_shrink_below_its_claims(&land),
         a_deleted_pool_lets_go_of_its_claims(&land),
         a_deleted_pool_takes_the_claims_that_have_its_resources_if_it_says_so(&land),
@@ -39,7 +40,7 @@ async fn namespaces_are_selected_by_any_of_several_selectors(land: &Land) {
     let pool = land.until("ResourcePool", "", "sel", serves(json!(["sel-prod", "sel-solar", "sel-wind"]))).await;
     assert_eq!(pool["status"]["namespaceCount"], 3);
 
-    let quota = land.until("ResourceQuota", "sel-solar", "capsule-pool-sel", |quota| !quota.is_null()).await;
+    let quota = land.get("ResourceQuota", "sel-solar", "capsule-pool-sel").await;
     let metadata = &quota["metadata"];
     assert_eq!(
         metadata["labels"],
@@ -137,6 +138,37 @@ async fn the_provisioned_quota_is_nobody_elses_to_change(land: &Land) {
     let ours = |quota: &Value| quota["metadata"]["labels"]["projectcapsule.dev/pool"] == "tamper";
     let quota = land.until("ResourceQuota", "squat", "capsule-pool-tamper", ours).await;
     assert_eq!(quota["spec"]["hard"], json!({"pods": "0"}));
+}
+
+async fn no_pod_slips_in_before_the_quota(land: &Land) {
+    let spec = json!({
+        "config": {"defaultsZero": true}, "quota": {"hard": {"pods": "5"}}, "selectors": labelled("slip", "yes"),
+    });
+    land.namespace("slip-before", json!({"slip": "yes"})).await;
+    land.pool("slip", spec).await;
+    land.namespace("slip-after", json!({"slip": "yes"})).await;
+    land.namespace("slip-later", json!({})).await;
+    land.patch("Namespace", "", "slip-later", json!({"metadata": {"labels": {"slip": "yes"}}}))
+        .await
+        .expect("labelled");
+    for namespace in ["slip-before", "slip-after", "slip-later"] {
+        let refused = land.pod(namespace, "early", "1m").await.expect_err("nothing is claimed");
+        assert!(refused.contains("exceeded quota: capsule-pool-slip"), "{refused}");
+        // Without it there would be no limit: it is back in the write that deletes it.
+        let uid = land.get("ResourceQuota", namespace, "capsule-pool-slip").await["metadata"]["uid"].clone();
+        land.delete("ResourceQuota", namespace, "capsule-pool-slip").await.expect("deleted");
+        let again = land.get("ResourceQuota", namespace, "capsule-pool-slip").await;
+        assert_ne!(again["metadata"]["uid"], uid);
+        land.pod(namespace, "early", "1m").await.expect_err("still nothing is claimed");
+        land.claim(namespace, "one", "slip", json!({"pods": "1"})).await;
+        land.pod(namespace, "web", "1m").await.expect("and at once it can be used");
+    }
+    // A namespace that is deleted takes its own along, and is not held by it.
+    land.delete("Namespace", "", "slip-after").await.expect("deleted");
+    land.until_gone("Namespace", "", "slip-after").await;
+    let long = json!({"quota": {"hard": {"pods": "1"}}});
+    let refused = land.make("ResourcePool", "", &"p".repeat(64), long).await.expect_err("the name of a label's value");
+    assert!(refused.starts_with("422 "), "{refused}");
 }
 
 async fn a_pool_does_not_shrink_below_its_claims(land: &Land) {

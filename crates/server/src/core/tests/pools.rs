@@ -1,0 +1,119 @@
+//! Pools on the real engine: after every single command the quotas of all namespaces together are exactly what is
+//! claimed, and never more than the pool.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];
+const COMMANDS: u64 = 3_000;
+const POOL: &str = "capsule.clastix.io";
+
+fn rig() -> Bench {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    for name in NAMESPACES {
+        bench.create("", "namespaces", "", name, json!({"labels": {"tenant": "solar"}})).unwrap();
+    }
+    let spec = json!({
+        "quota": {"hard": {"pods": "6"}}, "selectors": [{"matchLabels": {"tenant": "solar"}}],
+        "defaults": {"pods": "0"},
+    });
+    bench.create(POOL, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
+    bench
+}
+
+impl Bench {
+    fn claim(&mut self, namespace: &str, name: &str, pods: u64) -> Result<Written, Refused> {
+        let spec = json!({"pool": "p", "claim": {"pods": pods.to_string()}});
+        self.create(POOL, "resourcepoolclaims", namespace, name, json!({"spec": spec}))
+    }
+
+    fn remove(&mut self, group: &str, resource: &str, namespace: &str, name: &str) -> Result<Written, Refused> {
+        let key = ObjectKey::new(GroupResource::new(group, resource), namespace, name);
+        self.write(key, WriteKind::Delete { expect: Expect::default(), last: None }, false)
+    }
+
+    fn shown(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let key = ObjectKey::new(GroupResource::new(group, resource), namespace, name);
+        self.cache.get(&key).map(|object| object.value())
+    }
+
+    /// What a namespace's quota allows, and what its claims that have their resources say they have.
+    fn allowed_and_claimed(&self, namespace: &str) -> (u64, u64) {
+        let quota = self.shown("", "resourcequotas", namespace, "capsule-pool-p").expect("there is always one");
+        let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
+        let claims = self.cache.list(&GroupResource::new(POOL, "resourcepoolclaims"));
+        let claims = claims.range(namespace, None).map(|claim| claim.value());
+        let has = |claim: &Value| {
+            let conditions = claim["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == "Exhausted" && one["status"] == "False")
+        };
+        let claimed = claims.filter(has).map(|claim| number(&claim["spec"]["claim"]["pods"])).sum();
+        (number(&quota["spec"]["hard"]["pods"]), claimed)
+    }
+}
+
+/// The next of a row of numbers that looks like chance, below a bound.
+fn next(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % below
+}
+
+#[test]
+fn after_every_command_the_quotas_are_what_is_claimed() {
+    let mut bench = rig();
+    let mut state = 7;
+    let (mut granted, mut refused) = (0, 0);
+    for turn in 0..COMMANDS {
+        let namespace = NAMESPACES[next(&mut state, 3) as usize];
+        let (claim, pod) = (format!("c{}", next(&mut state, 6)), format!("p{}", next(&mut state, 8)));
+        let done = match next(&mut state, 12) {
+            0..=3 => {
+                let pods = 1 + next(&mut state, 4);
+                bench.claim(namespace, &claim, pods)
+            }
+            4..=5 => bench.remove(POOL, "resourcepoolclaims", namespace, &claim),
+            6..=8 => bench.create("", "pods", namespace, &pod, json!({"spec": {"containers": [{"name": "c"}]}})),
+            9..=10 => bench.remove("", "pods", namespace, &pod),
+            _ if turn % 3 == 0 => bench.remove("", "resourcequotas", namespace, "capsule-pool-p"),
+            _ => {
+                let hard = 4 + next(&mut state, 5);
+                let key = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+                bench.change(&key, |pool| pool["spec"]["quota"]["hard"]["pods"] = json!(hard.to_string()))
+            }
+        };
+        match done {
+            Ok(_) => granted += 1,
+            Err(Refused::Bug(why)) => panic!("{why}"),
+            Err(_) => refused += 1,
+        }
+        let sides = NAMESPACES.map(|namespace| bench.allowed_and_claimed(namespace));
+        for (namespace, (allowed, claimed)) in NAMESPACES.iter().zip(sides) {
+            assert_eq!(allowed, claimed, "turn {turn}: {namespace} is allowed what its claims do not have");
+        }
+        let pool = bench.shown(POOL, "resourcepools", "", "p").unwrap();
+        let hard: u64 = pool["spec"]["quota"]["hard"]["pods"].as_str().unwrap().parse().unwrap();
+        let sum: u64 = sides.iter().map(|(allowed, _)| allowed).sum();
+        assert!(sum <= hard, "turn {turn}: {sum} of {hard}");
+        if turn % 500 == 499 {
+            let digest = bench.engine.ledger.digest();
+            bench = bench.restart();
+            assert_eq!(bench.engine.ledger.digest(), digest, "turn {turn}");
+            bench.audit();
+        }
+    }
+    assert!(granted > 500 && refused > 200, "{granted} granted, {refused} refused");
+}
+
+#[test]
+fn the_same_commands_make_the_same_state() {
+    let run = || {
+        let mut bench = rig();
+        bench.claim("n0", "one", 4).unwrap();
+        bench.claim("n1", "two", 4).unwrap();
+        bench.remove(POOL, "resourcepoolclaims", "n0", "one").unwrap();
+        let quota = bench.shown("", "resourcequotas", "n1", "capsule-pool-p").unwrap();
+        (bench.engine.ledger.digest(), quota)
+    };
+    assert_eq!(run(), run());
+}
