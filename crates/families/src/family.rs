@@ -91,8 +91,8 @@ pub trait Balances {
 pub trait Near: World + Balances {
     fn now_ms(&self) -> i64;
 
-    /// Objects charged on the accounts of a policy, by namespace, resource and name: the first `max` of them, as far
-    /// as they are found within a bounded look.
+    /// Objects charged on the accounts of a policy ([`Family::naming`]), by namespace, resource and name: the first
+    /// `max` of them.
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
 
     /// Objects charged on one account of a policy, or on a part of it: what each takes of the policy's accounts, those
@@ -251,6 +251,11 @@ pub trait Family: Send + Sync {
     /// The policies in whose line the family's projected objects wait. What other policies charge such an object is
     /// charged at once or refused: waiting for one thing is no way around another.
     fn queueing(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// The policies whose status names what they count, so that [`Near::charged`] finds it without looking around.
+    fn naming(&self) -> Vec<GroupResource> {
         Vec::new()
     }
 

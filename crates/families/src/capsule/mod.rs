@@ -157,6 +157,10 @@ impl Family for Capsule {
         vec![claim::claims()]
     }
 
+    fn naming(&self) -> Vec<GroupResource> {
+        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone()]
+    }
+
     fn queueing(&self) -> Vec<GroupResource> {
         vec![claim::pools()]
     }

@@ -38,7 +38,8 @@ pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances
         if kind == Kind::GlobalCustomQuota {
             status.insert("namespaces".into(), namespaces(quota, near, &policy));
         }
-        let problems = problems(kind, &known, &lines, &charged);
+        let odd = near.holders(&policy, UNEVALUATED, "", UNEVALUATED_SHOWN_MAX);
+        let problems = problems(kind, &known, &lines, &odd);
         let now = time(near.now_ms());
         status.insert("conditions".into(), conditions(status.get("conditions"), &problems, &now));
     } else if !status.contains_key("conditions") {
@@ -97,7 +98,7 @@ fn namespaces(quota: &Value, near: &dyn Near, policy: &str) -> Value {
     json!(near.namespaces(policy).iter().map(|name| &**name).collect::<Vec<&str>>())
 }
 
-fn problems(kind: Kind, known: &[(Target, Resolved)], lines: &[BalanceLine], charged: &[SubjectLine]) -> Vec<String> {
+fn problems(kind: Kind, known: &[(Target, Resolved)], lines: &[BalanceLine], odd: &[SubjectLine]) -> Vec<String> {
     let mut problems = Vec::new();
     for (target, resolved) in known {
         if !resolved.known {
@@ -108,10 +109,9 @@ fn problems(kind: Kind, known: &[(Target, Resolved)], lines: &[BalanceLine], cha
     }
     let bad = lines.iter().find(|line| &*line.resource == UNEVALUATED).map_or(Amount::ZERO, |line| line.balance.used);
     if !bad.is_zero() {
-        let named: Vec<String> = charged
+        let named: Vec<String> = odd
             .iter()
             .filter(|line| &*line.account == UNEVALUATED)
-            .take(UNEVALUATED_SHOWN_MAX)
             .map(|line| format!("{} {}/{}", line.resource, line.namespace, line.name))
             .collect();
         problems.push(format!("{bad} objects cannot be evaluated and are not counted: {}", named.join(", ")));

@@ -17,6 +17,7 @@ use store::{Batch, Space, Table};
 use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
 use super::event::{Decided, Decision, Event, EventKind, Publication};
+use super::named::Named;
 use super::object::{Draft, Object, ObjectKey};
 use super::policies::Policies;
 use super::relief::Refusal;
@@ -53,6 +54,9 @@ pub struct Engine {
     pub(super) queueing: HashSet<GroupResource>,
     /// Objects that were granted in this step what they waited for.
     pub(super) woken: Vec<ObjectKey>,
+    /// Policies whose status names what they count, and what that is.
+    pub(super) naming: HashSet<GroupResource>,
+    pub(super) named: Named,
     /// Policies and claims as trees, by revision.
     pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// The latest time a command told.
@@ -426,6 +430,7 @@ impl Engine {
         publication: &mut Publication,
     ) -> Written {
         let key = &object.key;
+        self.name_subject(key, object.uid);
         if key.resource.is("", "namespaces") {
             self.namespace_stored(&key.name, &value, publication);
         }
@@ -455,6 +460,7 @@ impl Engine {
         let key = stored.key.clone();
         self.revision += 1;
         self.release(&stored, publication);
+        self.name_subject(&key, stored.uid);
         let draft = last.or_else(|| Draft::new(stored.value()).ok());
         let object = match draft {
             Some(draft) => Arc::new(draft.finish(key.clone(), self.revision).0),

@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::command::AuditReport;
 use super::engine::Engine;
 use super::event::{Decided, Publication};
+use super::named::Named;
 use super::object::{Object, ObjectKey};
 use super::policies::{Parts, Policies};
 use super::status::REVISION_ROW;
@@ -80,6 +81,7 @@ impl Engine {
         let policy_resources = families.iter().flat_map(|family| family.policies()).collect();
         let projected_resources =
             families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
+        let naming = families.iter().flat_map(|family| family.naming()).collect();
         let queueing = families.iter().flat_map(|family| family.queueing()).collect();
         let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
         let derived = families.iter().flat_map(|family| family.derived()).collect();
@@ -107,6 +109,8 @@ impl Engine {
             subjects: HashMap::new(),
             queueing,
             woken: Vec::new(),
+            naming,
+            named: Named::default(),
             trees: RefCell::default(),
             space: Space::default(),
             decided: Decided::default(),
@@ -150,6 +154,7 @@ impl Engine {
             }
         }
         self.close_orphans(out);
+        self.name_all();
         self.find_due();
         self.publish_balances(out);
     }

@@ -18,6 +18,7 @@ pub mod event;
 mod keep;
 mod load;
 mod made;
+mod named;
 mod near;
 pub mod object;
 mod policies;

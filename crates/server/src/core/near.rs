@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
-use ledger::{AccountKey, Charge, ExplainedLine, Explanation, State, SubjectId};
-use rules::GroupResource;
+use ledger::{AccountKey, ExplainedLine, Explanation, State, SubjectId};
+use rules::{GroupResource, PolicyId};
 use serde_json::Value;
 
 use super::apart::apart;
 use super::engine::Engine;
-use super::object::{Object, ObjectKey};
-
-/// Objects looked at to name those that are charged. Publishing a status must not take longer than a group of writes;
-/// sums are exact whatever is named.
-const LOOKED_AT_MAX: usize = 10_000;
+use super::object::ObjectKey;
 
 /// Policies and claims kept as trees between two looks at them.
 const TREES_MAX: usize = 4096;
@@ -93,25 +89,11 @@ impl Near for EngineView<'_> {
     }
 
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
-        let Engine { rulebook, ledger, policies, .. } = self.engine;
+        let Engine { rulebook, named, .. } = self.engine;
         let Some(id) = rulebook.id(policy) else { return Vec::new() };
-        let mut places = rulebook.places(id);
-        places.sort_by(|(resource, at), (other, other_at)| (at, resource).cmp(&(other_at, other)));
-        let objects = places.iter().flat_map(|(resource, at)| self.engine.objects_in(resource, at));
         let mut found = Vec::new();
-        for object in objects.take(LOOKED_AT_MAX) {
-            for charge in self.charges(object).iter().filter(|charge| policies.owns(id, charge.account)) {
-                let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
-                found.push(SubjectLine {
-                    uid: object.uid,
-                    resource: object.key.resource.clone(),
-                    namespace: object.key.namespace.clone(),
-                    name: object.key.name.clone(),
-                    account: key.resource.clone(),
-                    amount: charge.amount,
-                    format: charge.format,
-                });
-            }
+        for (uid, key) in named.of(id) {
+            self.lines(id, uid, key, &mut found);
             if found.len() >= max {
                 break;
             }
@@ -120,23 +102,13 @@ impl Near for EngineView<'_> {
     }
 
     fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine> {
-        let Engine { rulebook, ledger, policies, subjects, .. } = self.engine;
+        let Engine { rulebook, ledger, subjects, named, .. } = self.engine;
         let key = AccountKey::new(policy, account, bucket);
         let (Some(id), Some(account)) = (rulebook.id(policy), ledger.account(&key)) else { return Vec::new() };
         let mut found = Vec::new();
         for uid in ledger.subjects_of(account).into_iter().take(max) {
-            let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
-            for charge in view.charges.iter().filter(|charge| policies.owns(id, charge.account)) {
-                let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
-                found.push(SubjectLine {
-                    uid,
-                    resource: object.resource.clone(),
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                    account: key.resource.clone(),
-                    amount: charge.amount,
-                    format: charge.format,
-                });
+            if let Some(key) = subjects.get(&uid).or_else(|| named.key(uid)) {
+                self.lines(id, uid, key, &mut found);
             }
         }
         found
@@ -200,16 +172,26 @@ impl Near for EngineView<'_> {
 }
 
 impl EngineView<'_> {
-    /// Everything an object is charged; nothing of what it waits for.
-    fn charges(&self, object: &Object) -> Vec<Charge> {
-        let of = |uid| {
-            let view = self.engine.ledger.subject(uid);
-            view.filter(|view| !matches!(view.state, State::Waiting { .. })).map_or_else(Vec::new, |view| view.charges)
-        };
-        let mut all = of(object.uid);
-        if self.engine.may_wait(&object.key.resource) {
-            all.extend(of(apart(object.uid)));
+    /// What an object is charged on the accounts of a policy; nothing of what it waits for.
+    fn lines(&self, policy: PolicyId, uid: SubjectId, object: &ObjectKey, out: &mut Vec<SubjectLine>) {
+        let Engine { ledger, policies, .. } = self.engine;
+        let beside = self.engine.may_wait(&object.resource).then(|| apart(uid));
+        for view in [Some(uid), beside].into_iter().flatten().filter_map(|subject| ledger.subject(subject)) {
+            if matches!(view.state, State::Waiting { .. }) {
+                continue;
+            }
+            for charge in view.charges.iter().filter(|charge| policies.owns(policy, charge.account)) {
+                let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
+                out.push(SubjectLine {
+                    uid,
+                    resource: object.resource.clone(),
+                    namespace: object.namespace.clone(),
+                    name: object.name.clone(),
+                    account: key.resource.clone(),
+                    amount: charge.amount,
+                    format: charge.format,
+                });
+            }
         }
-        all
     }
 }

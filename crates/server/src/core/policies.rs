@@ -85,6 +85,14 @@ impl Policies {
         self.installed.get(self.owners.get(&account)?).map(|installed| &installed.key)
     }
 
+    pub fn policy_of(&self, account: AccountId) -> Option<PolicyId> {
+        self.owners.get(&account).copied()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = PolicyId> {
+        self.installed.keys().copied()
+    }
+
     /// The object that is this policy.
     pub fn object(&self, policy: PolicyId) -> Option<&ObjectKey> {
         self.installed.get(&policy).map(|installed| &installed.key)
@@ -243,6 +251,7 @@ impl Engine {
             }
         }
         self.rulebook.remove(&name);
+        self.named.forget(id);
         self.close_accounts_except(id, &[], out);
         self.policies.installed.remove(&id);
         self.policies.by_name.remove(&name);
@@ -326,11 +335,12 @@ impl Engine {
         let terms = verdict.terms.unwrap_or(Terms::Adopt);
         if !self.may_wait(&key.resource) {
             self.charge_again(object.uid, &verdict.lines, &terms, out);
-            return;
+        } else {
+            let (queueing, others) = self.split(&verdict.lines);
+            self.charge_again(object.uid, &queueing, &terms, out);
+            self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
         }
-        let (queueing, others) = self.split(&verdict.lines);
-        self.charge_again(object.uid, &queueing, &terms, out);
-        self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
+        self.name_subject(key, object.uid);
     }
 
     fn charge_again(&mut self, subject: SubjectId, lines: &[Line], terms: &Terms, out: &mut Publication) {

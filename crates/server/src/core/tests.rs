@@ -15,6 +15,7 @@ use super::*;
 
 mod jit;
 mod moments;
+mod named;
 mod names;
 mod pools;
 mod quota;
