@@ -47,7 +47,10 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
         annotations.remove(RELEASE);
     }
     if text(request.object, &["spec", "pool"]).is_empty() {
-        let pool = assign(request.object, request.namespace, world).unwrap_or_default();
+        // Who applies a manifest without a pool again does not mean another one.
+        let kept = request.old.filter(|old| is_shown(old, "Exhausted", "False"));
+        let kept = kept.map(|old| text(old, &["spec", "pool"]).to_string()).filter(|pool| !pool.is_empty());
+        let pool = kept.or_else(|| assign(request.object, request.namespace, world)).unwrap_or_default();
         if let Some(spec) = request.object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("pool".into(), Value::String(pool));
         }
@@ -214,7 +217,7 @@ pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near, rea
         // Those whose word is no longer true; the others need not be looked at again.
         let holders = holders(pool, namespace, near).into_iter().filter(|one| {
             let shown = near.get(&claims(), namespace, &one.name);
-            shown.is_some_and(|shown| is_shown_in_use(&shown) != in_use.contains(&one.uid))
+            shown.is_some_and(|shown| is_shown(&shown, "Bound", "True") != in_use.contains(&one.uid))
         });
         return holders.map(|one| claim(namespace, &one.name)).collect();
     }
@@ -225,10 +228,10 @@ pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near, rea
     Vec::new()
 }
 
-/// Whether the published status says that the claim is in use.
-fn is_shown_in_use(claim: &Value) -> bool {
+/// Whether the published status has this condition.
+fn is_shown(claim: &Value, condition: &str, status: &str) -> bool {
     let conditions = items(claim, &["status", "conditions"]);
-    conditions.iter().any(|one| one["type"] == "Bound" && one["status"] == "True")
+    conditions.iter().any(|one| one["type"] == condition && one["status"] == status)
 }
 
 /// Conditions being written. The time of each moves only when it says something else.

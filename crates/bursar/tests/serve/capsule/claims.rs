@@ -131,6 +131,10 @@ async fn a_claim_without_a_pool_is_given_one(land: &Land) {
     let both = bare(json!({"pods": "1", "services": "1"}));
     let claim = land.make("ResourcePoolClaim", "auto", "both", both).await.expect("a claim");
     assert_eq!(claim["spec"]["pool"], "", "no pool has both");
+    // Asking again without a pool does not take the claim away from the one it has.
+    let again = json!({"spec": {"pool": ""}});
+    let claim = land.patch("ResourcePoolClaim", "auto", "three", again).await.expect("no change");
+    assert_eq!(claim["spec"]["pool"], "auto-2-large");
     // A pool of somebody else's choice.
     let named = json!({"spec": {"pool": "auto-3-other", "claim": {"pods": null}}});
     let claim = land.patch("ResourcePoolClaim", "auto", "both", named).await.expect("changed");

@@ -88,6 +88,11 @@ async fn the_provisioned_quota_is_defaults_and_claims(land: &Land) {
     assert_eq!(land.hard("stack", "stack").await, quiet);
     let quota = land.get("ResourceQuota", "stack", "capsule-pool-stack").await;
     assert_eq!(quota["spec"]["scopes"], json!(["NotTerminating"]));
+    // Scopes of a ResourceQuota are fixed; a pool may change its mind.
+    let scopes = json!({"spec": {"quota": {"scopes": ["Terminating"]}}});
+    land.patch("ResourcePool", "", "stack", scopes).await.expect("changed");
+    let quota = land.get("ResourceQuota", "stack", "capsule-pool-stack").await;
+    assert_eq!(quota["spec"]["scopes"], json!(["Terminating"]));
 
     // Claims are stacked on top, each in the write that makes it: no waiting in what follows.
     land.claim("stack", "one", "stack", json!({"requests.cpu": "1", "requests.memory": "1Gi"})).await;
@@ -110,7 +115,8 @@ async fn the_provisioned_quota_is_defaults_and_claims(land: &Land) {
         })
     );
     let claims = land.until("ResourcePool", "", "stack", |pool| {
-        pool["status"]["claims"]["stack"].as_array().is_some_and(|claims| claims.len() == 1)
+        let claims = pool["status"]["claims"]["stack"].as_array();
+        claims.is_some_and(|claims| claims.len() == 1 && claims[0]["name"] == "two")
     });
     let claim = claims.await["status"]["claims"]["stack"][0].clone();
     let uid = land.get("ResourcePoolClaim", "stack", "two").await["metadata"]["uid"].clone();

@@ -233,6 +233,19 @@ fn a_quota_is_claims_and_defaults_together() {
 }
 
 #[test]
+fn amounts_are_printed_in_the_family_of_what_was_there() {
+    let mut desk = desk();
+    desk.apply(&pools(), "", "p", pool(json!({"requests.memory": "2Gi", "requests.cpu": "2"}))).unwrap();
+    desk.apply(&claims(), "a", "one", claim("p", json!({"requests.memory": "640Mi", "requests.cpu": "375m"}))).unwrap();
+    let allocation = desk.status(&pools(), "", "p")["allocation"].clone();
+    assert_eq!(allocation["available"], json!({"requests.memory": "1408Mi", "requests.cpu": "1625m"}));
+    desk.apply(&claims(), "a", "rest", claim("p", json!({"requests.memory": "1408Mi"}))).unwrap();
+    let allocation = desk.status(&pools(), "", "p")["allocation"].clone();
+    assert_eq!(allocation["available"]["requests.memory"], "0");
+    assert_eq!(allocation["used"]["requests.memory"], "2Gi");
+}
+
+#[test]
 fn bad_amounts_are_refused() {
     let mut desk = desk();
     assert!(desk.apply(&pools(), "", "p", pool(json!({"pods": "-1"}))).unwrap_err().contains("greater than or equal"));
