@@ -23,13 +23,13 @@ fn ledger() {
 
 #[test]
 fn serve() {
-    let figures = figures("serve --rounds 1 --millis 50 --without-peers --objects 100 --listed 20 --watchers 3");
+    let figures = figures("serve --rounds 1 --millis 50 --without-peers --objects 3000 --listed 20 --watchers 3");
     assert!(figures["bytes_per_object"] > 0.0 && figures["restart_seconds"] > 0.0, "{figures:?}");
 }
 
 #[test]
 fn quota() {
-    let figures = figures("quota --rounds 1 --millis 50 --without-peers --namespaces 5");
+    let figures = figures("quota --rounds 1 --millis 500 --without-peers --namespaces 5");
     for name in ["p50_q1_over_none", "p50_q4_over_none", "p50_q16_over_none"] {
         assert!(figures[name] > 0.0, "{figures:?}");
     }

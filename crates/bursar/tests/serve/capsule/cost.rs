@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 fn the_benchmark_runs_and_gives_its_figures() {
     let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["bench", "capsule", "--rounds", "1", "--millis", "200"])
+        .args(["bench", "capsule", "--rounds", "1", "--millis", "500"])
         .args(["--objects", "700", "--quotas", "20", "--waiting", "300"])
         .output()
         .expect("bursar runs");
