@@ -163,3 +163,35 @@ PATCH /api/v1/namespaces/a/pods/two Content-Type:application/strategic-merge-pat
         )
         .await;
 }
+
+#[tokio::test]
+async fn amounts_below_zero_give_nothing_back() {
+    let server = Server::start();
+    server
+        .play(
+            r#"
+POST /api/v1/namespaces
+  {"metadata": {"name": "a"}}
+  201
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "1"}}}
+  201
+POST /api/v1/namespaces/a/pods
+  {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "-5"}}}]}}
+  422  message=Pod "p" is invalid: spec.containers[0].resources.requests[cpu]: Invalid value: "-5": must be greater than or equal to 0
+POST /api/v1/namespaces/a/pods
+  {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}]}}
+  201
+PATCH /api/v1/namespaces/a/pods/p/resize Content-Type:application/merge-patch+json
+  {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "-5"}}}]}}
+  422  message~spec.containers[0].resources.requests[cpu]: Invalid value: "-5": must be greater than or equal to 0
+POST /apis/resource.k8s.io/v1/namespaces/a/resourceclaims
+  {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "d", "count": -5}}]}}}
+  422  message~spec.devices.requests[0].exactly.count: Invalid value: -5: must be greater than zero
+POST /api/v1/namespaces/a/persistentvolumeclaims
+  {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "-5"}}}}
+  422  message~spec.resources[storage]: Invalid value: "-5": must be greater than zero
+"#,
+        )
+        .await;
+}
