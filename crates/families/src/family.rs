@@ -162,6 +162,17 @@ pub enum Projected {
     Changed,
 }
 
+/// Puts a projected status in its place, and says whether that changed anything.
+pub(crate) fn put_status(object: &mut Value, status: serde_json::Map<String, Value>) -> Projected {
+    let status = Value::Object(status);
+    let Some(object) = object.as_object_mut() else { return Projected::Unchanged };
+    if object.get("status") == Some(&status) {
+        return Projected::Unchanged;
+    }
+    object.insert("status".into(), status);
+    Projected::Changed
+}
+
 /// The accounts of one policy that said no to one request, with the numbers a person needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {

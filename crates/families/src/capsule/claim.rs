@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::in_use::{holders, in_use};
 use super::pool::{Amounts, CLAIMS, Pool, RELEASE, is_released, read_amounts};
-use super::status::{put, time};
+use super::status::time;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
-use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World};
+use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World, put_status};
 
 pub const QUOTA_PREFIX: &str = "capsule-pool-";
 
@@ -138,7 +138,7 @@ pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> 
         status.insert("observedGeneration".into(), generation);
     }
     status.insert("conditions".into(), Value::Array(now.list));
-    put(claim, status)
+    put_status(claim, status)
 }
 
 /// The pool the claim is assigned to, with its uid; or why it is not.

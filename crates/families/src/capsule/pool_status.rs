@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::claim::{Conditions, shown};
 use super::pool::{CLAIMS, Pool, show_amounts};
-use super::status::{CLAIMS_SHOWN_MAX, put, time, uid};
+use super::status::{CLAIMS_SHOWN_MAX, time, uid};
 use super::{nodes, text};
-use crate::family::{BalanceLine, Balances, Near, Projected};
+use crate::family::{BalanceLine, Balances, Near, Projected, put_status};
 
 /// Waiting claims that are added up to tell how much is asked for in vain.
 const WAITING_ADDED_MAX: usize = 1000;
@@ -38,14 +38,14 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
     let Some(near) = balances.near() else {
         if !before.is_null() {
             status.insert("conditions".into(), before);
-            return put(pool, status);
+            return put_status(pool, status);
         }
         // Just written: until it is published, it is as good as its birth.
         let born = text(pool, &["metadata", "creationTimestamp"]).to_string();
         let mut conditions = Conditions { before, now: born, list: Vec::new(), generation };
         conditions.push("Ready", "True", "Succeeded", "reconciled".into(), false);
         status.insert("conditions".into(), Value::Array(conditions.list));
-        return put(pool, status);
+        return put_status(pool, status);
     };
     let namespaces = near.namespaces(&policy);
     status.insert("namespaceCount".into(), json!(namespaces.len()));
@@ -67,7 +67,7 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
     }
     status.insert("exhaustions".into(), Value::Object(exhaustions));
     status.insert("conditions".into(), Value::Array(conditions.list));
-    put(pool, status)
+    put_status(pool, status)
 }
 
 fn allocation(spec: &Pool, lines: &[BalanceLine]) -> Value {

@@ -3,12 +3,12 @@
 use ledger::SubjectId;
 use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::quota::{UNEVALUATED, USAGE, limit_of};
 use super::targets::{Resolved, Target};
 use super::{Kind, items, text};
-use crate::family::{BalanceLine, Balances, Near, Projected, SubjectLine};
+use crate::family::{BalanceLine, Balances, Near, Projected, SubjectLine, put_status};
 
 /// Objects named in a status. Capsule names all, which makes a quota over ten thousand objects too large to store;
 /// `claimCount` tells how many there are.
@@ -48,7 +48,7 @@ pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances
         status.insert("targets".into(), targets(&sources, |_| true));
         status.insert("conditions".into(), conditions(None, &[], born));
     }
-    put(quota, status)
+    put_status(quota, status)
 }
 
 fn used_and_available(quota: &Value, usage: &BalanceLine) -> Value {
@@ -130,17 +130,6 @@ fn conditions(before: Option<&Value>, problems: &[String], now: &str) -> Value {
     let same = known.filter(|known| ["status", "reason", "message"].iter().all(|field| known[field] == ready[field]));
     ready["lastTransitionTime"] = same.map_or_else(|| json!(now), |known| known["lastTransitionTime"].clone());
     json!([ready])
-}
-
-/// Puts a status in its place, and says whether that changed anything.
-pub fn put(object: &mut Value, status: Map<String, Value>) -> Projected {
-    let status = Value::Object(status);
-    let Some(object) = object.as_object_mut() else { return Projected::Unchanged };
-    if object.get("status") == Some(&status) {
-        return Projected::Unchanged;
-    }
-    object.insert("status".into(), status);
-    Projected::Changed
 }
 
 /// A moment as Kubernetes writes it, to the second.

@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::family::{
     Admission, Balances, Change, Denial, Dependent, Family, Near, Nothing, Operation, PolicyObject, Projected,
-    VirtualResource, VirtualWrite, World,
+    VirtualResource, VirtualWrite, World, put_status,
 };
 use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
@@ -250,7 +250,7 @@ impl Family for Kubernetes {
             Kind::HierarchicalQuota => status::hierarchical_status(hard, &lines),
             Kind::LimitRange | Kind::HierarchyConfiguration => return Projected::Unchanged,
         };
-        status::put(object, status)
+        put_status(object, status)
     }
 
     fn words(&self, denial: &Denial) -> String {

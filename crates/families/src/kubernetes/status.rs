@@ -7,7 +7,7 @@ use quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::resources::{items, quantity_of, text};
-use crate::family::{BalanceLine, Projected};
+use crate::family::BalanceLine;
 
 /// `{hard, used}`: the limits as they are written, and what is used of each that can be counted.
 pub fn quota_status(hard: Option<&Value>, lines: &[BalanceLine], bucket: &str) -> Map<String, Value> {
@@ -88,15 +88,4 @@ pub fn hierarchical_status(hard: Option<&Value>, lines: &[BalanceLine]) -> Map<S
         }
     }
     status
-}
-
-/// Puts a status in its place, and says whether that changed anything.
-pub fn put(object: &mut Value, status: Map<String, Value>) -> Projected {
-    let status = Value::Object(status);
-    let Some(object) = object.as_object_mut() else { return Projected::Unchanged };
-    if object.get("status") == Some(&status) {
-        return Projected::Unchanged;
-    }
-    object.insert("status".into(), status);
-    Projected::Changed
 }
