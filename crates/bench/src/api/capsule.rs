@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::http::{Connection, JSON};
 use super::load::{self, Stop, Work};
-use super::options::{self, Options};
+use super::options::Options;
 use super::servers::Server;
-use super::{generated_pod, make_namespace, micros, pods_path, print_figures};
+use super::{Figures, generated_pod, make_namespace, micros, pods_path, print_figures};
 use crate::probe::{Disk, median};
 
 /// Connections that fill a server for what is measured next.
@@ -33,12 +33,8 @@ const BOUND_WITHIN: Duration = Duration::from_secs(60);
 
 const API: &str = "/apis/capsule.clastix.io/v1beta2";
 
-type Figures = Vec<(String, String)>;
-
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let options = options::parse(arguments)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(benchmark(&options))
+    super::run(arguments, benchmark)
 }
 
 async fn benchmark(options: &Options) -> anyhow::Result<()> {

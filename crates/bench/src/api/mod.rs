@@ -20,7 +20,18 @@ use serde_json::{Value, json};
 use crate::probe::Disk;
 use http::{Connection, Target};
 use load::{Outcome, Stop, Work};
+use options::Options;
 use servers::Server;
+
+/// What a benchmark found, by name.
+type Figures = Vec<(String, String)>;
+
+/// Runs one of the benchmarks with the options on the command line.
+fn run(arguments: &[String], benchmark: impl AsyncFnOnce(&Options) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let options = options::parse(arguments)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(benchmark(&options))
+}
 
 /// A pod as people write them. The amounts are small: millions fit into a quota.
 fn pod(metadata: Value) -> Bytes {

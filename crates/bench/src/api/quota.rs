@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::http::{Connection, METADATA_ONLY};
 use super::load::{self, Stop, Work};
-use super::options::{self, Options};
+use super::options::Options;
 use super::servers::Server;
-use super::{generated_pod, make_namespace, measure, micros, pod, pods_path, print_figures, print_head};
+use super::{Figures, generated_pod, make_namespace, measure, micros, pod, pods_path, print_figures, print_head};
 use crate::probe::{Disk, median};
 
 const CONNECTIONS: [usize; 2] = [1, 64];
@@ -34,12 +34,8 @@ const CUT_AFTER: Duration = Duration::from_millis(700);
 const ENFORCED_WITHIN: u32 = 500;
 const LOOK: Duration = Duration::from_millis(20);
 
-type Figures = Vec<(String, String)>;
-
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let options = options::parse(arguments)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(benchmark(&options))
+    super::run(arguments, benchmark)
 }
 
 async fn benchmark(options: &Options) -> anyhow::Result<()> {

@@ -8,9 +8,11 @@ use serde_json::json;
 
 use super::http::JSON;
 use super::load::{self, Stop, Work};
-use super::options::{self, Options};
+use super::options::Options;
 use super::servers::Server;
-use super::{Row, create_pods, make_namespace, measure, micros, pods_path, print_figures, print_head, watchers};
+use super::{
+    Figures, Row, create_pods, make_namespace, measure, micros, pods_path, print_figures, print_head, watchers,
+};
 use crate::probe::{Disk, median};
 
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
@@ -20,12 +22,8 @@ const MANY: usize = 2;
 /// Connections that fill a server for what is measured next.
 const FILL_CONNECTIONS: usize = 64;
 
-type Figures = Vec<(String, String)>;
-
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let options = options::parse(arguments)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(benchmark(&options))
+    super::run(arguments, benchmark)
 }
 
 async fn benchmark(options: &Options) -> anyhow::Result<()> {
