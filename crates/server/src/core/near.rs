@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
-use ledger::{AccountKey, ExplainedLine, Explanation, State, SubjectId};
+use ledger::{AccountKey, Charge, ExplainedLine, Explanation, State, SubjectId};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
 
@@ -135,15 +135,7 @@ impl Near for EngineView<'_> {
             for uid in ledger.first_waiting_for(account, max) {
                 let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
                 let Some(charge) = view.charges.iter().find(|charge| charge.account == account) else { continue };
-                found.push(SubjectLine {
-                    uid,
-                    resource: object.resource.clone(),
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                    account: key.resource.clone(),
-                    amount: charge.amount,
-                    format: charge.format,
-                });
+                found.push(line(uid, object, &key.resource, charge));
             }
         }
         found
@@ -182,16 +174,20 @@ impl EngineView<'_> {
             }
             for charge in view.charges.iter().filter(|charge| policies.owns(policy, charge.account)) {
                 let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
-                out.push(SubjectLine {
-                    uid,
-                    resource: object.resource.clone(),
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                    account: key.resource.clone(),
-                    amount: charge.amount,
-                    format: charge.format,
-                });
+                out.push(line(uid, object, &key.resource, charge));
             }
         }
+    }
+}
+
+fn line(uid: SubjectId, object: &ObjectKey, account: &Arc<str>, charge: &Charge) -> SubjectLine {
+    SubjectLine {
+        uid,
+        resource: object.resource.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        account: account.clone(),
+        amount: charge.amount,
+        format: charge.format,
     }
 }
