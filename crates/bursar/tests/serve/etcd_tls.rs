@@ -1,25 +1,15 @@
 //! An etcd that wants TLS and a client certificate, shared by two clusters that do not see each other.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
-use crate::harness::part;
+use crate::etcd::Etcd;
 use crate::object;
 use crate::process::Process;
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn openssl(folder: &Path, line: &str) {
     let output = Command::new("openssl").current_dir(folder).args(line.split_whitespace()).output();
@@ -52,28 +42,21 @@ async fn state_is_kept_in_an_etcd_with_tls_under_the_name_of_its_cluster() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path();
     certificates(place);
-    let port = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-    let (client, peer) = (port(), port());
     let file = |name: &str| place.join(name).display().to_string();
-    let _etcd = Ended(
-        Command::new(part("etcd"))
-            .arg(format!("--data-dir={}", file("etcd-data")))
-            .arg(format!("--listen-client-urls=https://127.0.0.1:{client}"))
-            .arg(format!("--advertise-client-urls=https://127.0.0.1:{client}"))
-            .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"))
-            .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"))
-            .arg(format!("--initial-cluster=default=http://127.0.0.1:{peer}"))
-            .args([format!("--cert-file={}", file("etcd.crt")), format!("--key-file={}", file("etcd.key"))])
-            .args([format!("--trusted-ca-file={}", file("ca.crt")), "--client-cert-auth".into()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("etcd starts"),
+    let etcd = Etcd::start_with(
+        place,
+        "https",
+        &[
+            format!("--cert-file={}", file("etcd.crt")),
+            format!("--key-file={}", file("etcd.key")),
+            format!("--trusted-ca-file={}", file("ca.crt")),
+            "--client-cert-auth".to_owned(),
+        ],
     );
     let (ca, certificate, key) = (file("ca.crt"), file("client.crt"), file("client.key"));
     let start = async |cluster: &str, data: &str| {
         // The second member is not there; one that answers is enough.
-        let store = format!("etcds://127.0.0.1:{client},127.0.0.1:1/{cluster}");
+        let store = format!("etcds://127.0.0.1:{},127.0.0.1:1/{cluster}", etcd.port);
         let arguments =
             ["--store", &store, "--etcd-cafile", &ca, "--etcd-certfile", &certificate, "--etcd-keyfile", &key];
         Process::start(&place.join(data), &arguments).await
@@ -94,7 +77,7 @@ async fn state_is_kept_in_an_etcd_with_tls_under_the_name_of_its_cluster() {
     assert!(names(&again).await, "the state is in etcd, not in the folder");
     assert_eq!(again.stop().await, Some(0));
 
-    let store = format!("etcds://127.0.0.1:{client}");
+    let store = format!("etcds://127.0.0.1:{}", etcd.port);
     let (code, complaint) =
         Process::fail(&place.join("four"), &["--store", &store, "--etcd-certfile", &certificate]).await;
     assert_eq!(code, Some(1));

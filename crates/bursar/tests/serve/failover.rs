@@ -1,9 +1,8 @@
 //! Several replicas over one etcd: one leads, the others stand by, and nothing acknowledged is lost when it dies.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,42 +12,10 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use crate::harness::part;
+use crate::etcd::{Ended, Etcd};
 use crate::object;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
-}
-
-fn start_etcd(folder: &Path) -> (Ended, u16) {
-    let (client, peer) = (free_port(), free_port());
-    let child = Command::new(part("etcd"))
-        .arg("--data-dir")
-        .arg(folder.join("etcd"))
-        .arg(format!("--listen-client-urls=http://127.0.0.1:{client}"))
-        .arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"))
-        .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"))
-        .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"))
-        .arg(format!("--initial-cluster=default=http://127.0.0.1:{peer}"))
-        .args(["--log-level=error"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("etcd starts");
-    (Ended(child), client)
-}
 
 /// One replica. All of them share their certificates, as replicas of one service do.
 struct Replica {
@@ -126,13 +93,13 @@ async fn stored(client: &Client) -> BTreeSet<String> {
 async fn a_standby_takes_over_and_nothing_acknowledged_is_lost() {
     server::tls::install_provider();
     let folder = tempfile::tempdir().expect("a folder");
-    let (_etcd, port) = start_etcd(folder.path());
+    let etcd = Etcd::start(folder.path());
     let mut acknowledged = BTreeSet::new();
     let mut slowest = Duration::ZERO;
-    let mut leader = Replica::start(folder.path(), "r0", port);
+    let mut leader = Replica::start(folder.path(), "r0", etcd.port);
     let mut client = leader.leads().await;
     for round in 0..3 {
-        let standby = Replica::start(folder.path(), &format!("r{}", round + 1), port);
+        let standby = Replica::start(folder.path(), &format!("r{}", round + 1), etcd.port);
         let loads: Vec<_> = (0..4).map(|n| load(client.clone(), round * 4 + n, Arc::default())).collect();
         tokio::time::sleep(Duration::from_millis(1500)).await;
         leader.signal("-KILL");
@@ -155,10 +122,10 @@ async fn a_standby_takes_over_and_nothing_acknowledged_is_lost() {
 async fn a_leader_that_slept_through_its_replacement_neither_reads_nor_writes() {
     server::tls::install_provider();
     let folder = tempfile::tempdir().expect("a folder");
-    let (_etcd, port) = start_etcd(folder.path());
-    let mut old = Replica::start(folder.path(), "old", port);
+    let etcd = Etcd::start(folder.path());
+    let mut old = Replica::start(folder.path(), "old", etcd.port);
     let old_client = old.leads().await;
-    let new = Replica::start(folder.path(), "new", port);
+    let new = Replica::start(folder.path(), "new", etcd.port);
     old.signal("-STOP");
     let new_client = new.leads().await;
     let name = |name: &str| object::<ConfigMap>(json!({"metadata": {"name": name, "labels": {"load": "yes"}}}));

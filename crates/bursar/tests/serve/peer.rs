@@ -1,28 +1,16 @@
 //! A real kube-apiserver to compare with.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::etcd::{Ended, Etcd, free_port};
 use crate::harness::{part, words};
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
-}
 
 /// A real kube-apiserver over a real etcd.
 pub struct Kubernetes {
-    _processes: [Ended; 2],
+    _server: Ended,
+    _etcd: Etcd,
     _folder: tempfile::TempDir,
     arguments: Vec<String>,
     address: String,
@@ -34,19 +22,7 @@ impl Kubernetes {
     pub fn start() -> Kubernetes {
         let keep = tempfile::tempdir().expect("a folder");
         let folder = keep.path();
-        let (client, peer, api) = (free_port(), free_port(), free_port());
-        let quiet = |command: &mut Command| {
-            Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the peer starts"))
-        };
-        let etcd = quiet(
-            Command::new(part("etcd"))
-                .arg(format!("--data-dir={}", folder.join("etcd").display()))
-                .arg(format!("--listen-client-urls=http://127.0.0.1:{client}"))
-                .arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"))
-                .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"))
-                .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"))
-                .arg(format!("--initial-cluster=default=http://127.0.0.1:{peer}")),
-        );
+        let (etcd, api) = (Etcd::start(folder), free_port());
         std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,system:masters\n")).expect("writes");
         let key = folder.join("sa.key");
         let made =
@@ -54,9 +30,9 @@ impl Kubernetes {
         let made = made.expect("openssl makes the key that kube-apiserver wants: install openssl");
         assert!(made.success());
         let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
-        let server = quiet(
+        let server = Ended::start(
             Command::new(part("kube-apiserver"))
-                .arg(format!("--etcd-servers=http://127.0.0.1:{client}"))
+                .arg(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port))
                 .args(["--bind-address=127.0.0.1", &format!("--secure-port={api}")])
                 .arg(with("--cert-dir", &folder.join("certs")))
                 .arg("--service-account-issuer=https://test")
@@ -75,7 +51,7 @@ impl Kubernetes {
             format!("--cache-dir={}", folder.join("cache").display()),
             "--kubeconfig=/dev/null".into(),
         ];
-        let peer = Kubernetes { _processes: [etcd, server], _folder: keep, arguments, address };
+        let peer = Kubernetes { _server: server, _etcd: etcd, _folder: keep, arguments, address };
         let start = Instant::now();
         while !peer.run("get --raw /readyz", "").0 {
             assert!(start.elapsed() < Duration::from_secs(120), "kube-apiserver does not get ready");
