@@ -53,6 +53,12 @@ impl Node {
         }
     }
 
+    /// Whether `owner` can own this: what has a namespace owns within it alone. A reference into another namespace names
+    /// nothing, so that nobody holds, or keeps alive, what is not theirs.
+    fn may_be_owned_by(&self, owner: &Node) -> bool {
+        owner.namespace.is_none() || owner.namespace == self.namespace
+    }
+
     fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
@@ -71,8 +77,9 @@ struct Graph {
     /// Objects with owners, and objects being deleted.
     nodes: HashMap<Uid, Node>,
     dependents: HashMap<Uid, BTreeSet<Uid>>,
-    /// Owners outside of `nodes` that were asked for and exist; their end will be seen.
-    alive: HashSet<Uid>,
+    /// Owners outside of `nodes` that were asked for and exist, and for dependents of which namespaces; their end will be
+    /// seen.
+    alive: HashMap<Uid, BTreeSet<Option<String>>>,
     /// Objects to look at again.
     pending: BTreeSet<Uid>,
     /// Resources whose objects are being shown again, with those of `nodes` shown so far.
@@ -186,6 +193,17 @@ impl Graph {
         self.pending.extend(self.nodes.keys().cloned());
     }
 
+    fn lives(&self, owner: &str, dependent: &Node) -> bool {
+        self.alive.get(owner).is_some_and(|within| within.contains(&dependent.namespace))
+    }
+
+    /// What may be, and says it is, owned by an object.
+    fn owned<'g>(&'g self, uid: &str, node: &'g Node) -> impl Iterator<Item = (&'g Uid, &'g Node)> {
+        let dependents = self.dependents.get(uid).into_iter().flatten();
+        let known = dependents.filter_map(|dependent| Some((dependent, self.nodes.get(dependent)?)));
+        known.filter(|(_, child)| child.may_be_owned_by(node))
+    }
+
     fn owners(&self, uid: &str) -> &[OwnerReference] {
         self.nodes.get(uid).map(|node| node.owners.as_slice()).unwrap_or_default()
     }
@@ -240,17 +258,17 @@ impl Graph {
         let (mut solid, mut gone) = (false, Vec::new());
         let mut waited_for = false;
         for owner in &node.owners {
-            match self.nodes.get(&owner.uid) {
+            match self.nodes.get(&owner.uid).filter(|known| node.may_be_owned_by(known)) {
                 Some(known) => {
                     let foreground = known.deleting && known.has_finalizer(FOREGROUND);
                     waited_for |= foreground && owner.block_owner_deletion == Some(true);
                     solid |= !foreground;
                 }
-                None if self.alive.contains(&owner.uid) => solid = true,
+                None if self.lives(&owner.uid, node) => solid = true,
                 // What has no owners itself is not in the graph: ask, once.
                 None if self.exists(client, node, owner).await? => {
                     solid = true;
-                    self.alive.insert(owner.uid.clone());
+                    self.alive.entry(owner.uid.clone()).or_default().insert(node.namespace.clone());
                 }
                 None => gone.push(owner.uid.clone()),
             }
@@ -272,8 +290,7 @@ impl Graph {
     }
 
     async fn orphan_dependents(&self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
-        for dependent in self.dependents.get(uid).into_iter().flatten() {
-            let Some(child) = self.nodes.get(dependent) else { continue };
+        for (dependent, child) in self.owned(uid, node) {
             let kept: Vec<_> = self.owners(dependent).iter().filter(|owner| owner.uid != uid).collect();
             self.patch(client, child, dependent, json!({"ownerReferences": kept})).await?;
         }
@@ -282,8 +299,7 @@ impl Graph {
 
     async fn delete_dependents(&self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
         let mut blocked = false;
-        for dependent in self.dependents.get(uid).into_iter().flatten() {
-            let Some(child) = self.nodes.get(dependent) else { continue };
+        for (dependent, child) in self.owned(uid, node) {
             let blocks =
                 self.owners(dependent).iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true));
             blocked |= blocks;
@@ -349,6 +365,10 @@ impl Graph {
         };
         // A kind that is not served cannot be asked for; an owner that cannot be checked is taken to exist.
         let Some(found) = found else { return Ok(true) };
+        // Nothing without a namespace is owned by something in one: which one would it be? It stays.
+        if found.namespaced && child.namespace.is_none() {
+            return Ok(true);
+        }
         let resource =
             ApiResource { version: version.to_owned(), api_version: owner.api_version.clone(), ..found.api.clone() };
         let api: Api<DynamicObject> = match child.namespace.as_deref().filter(|_| found.namespaced) {
@@ -407,12 +427,34 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_owned_from_another_namespace() {
+        let mut graph = Graph::default();
+        let within = |namespace: &str, uid: &str, owner: Option<&str>| {
+            let namespace = (!namespace.is_empty()).then(|| namespace.to_owned());
+            Box::new(ObjectMeta { namespace, deletion_timestamp: None, ..*object(uid, owner) })
+        };
+        for (namespace, uid, owner) in [
+            ("a", "mine", Some("root")),
+            ("a", "child", Some("mine")),
+            ("b", "stranger", Some("mine")),
+            ("", "wide", Some("mine")),
+            ("", "cluster", Some("root")),
+            ("b", "below", Some("cluster")),
+        ] {
+            graph.take(Seen::Changed(found("pods"), within(namespace, uid, owner)));
+        }
+        let owned = |uid: &str| graph.owned(uid, &graph.nodes[uid]).map(|(uid, _)| uid.as_str()).collect::<Vec<_>>();
+        assert_eq!(owned("mine"), ["child"]);
+        assert_eq!(owned("cluster"), ["below"]);
+    }
+
+    #[test]
     fn what_a_new_listing_does_not_show_has_gone() {
         let (pods, sets, mut graph) = (found("pods"), found("sets"), Graph::default());
         graph.take(Seen::Changed(sets.clone(), object("parent", Some("grandparent"))));
         graph.take(Seen::Changed(pods.clone(), object("stays", Some("parent"))));
         graph.take(Seen::Changed(pods.clone(), object("went", Some("parent"))));
-        graph.alive.insert("grandparent".to_owned());
+        graph.alive.entry("grandparent".to_owned()).or_default().insert(None);
         graph.pending.clear();
         graph.take(Seen::Listing(pods.clone()));
         graph.take(Seen::Changed(pods.clone(), object("stays", Some("parent"))));
