@@ -63,10 +63,18 @@ impl Args {
     }
 }
 
+/// The client inside the server logs whole answers, other people's objects and Secrets among them, when it cannot read one.
+/// What it has to say reaches us as an error as well.
+const QUIET: [&str; 2] = ["kube_client=off", "kube_client::client=off"];
+
+fn filter(log: &str) -> anyhow::Result<EnvFilter> {
+    let asked = EnvFilter::try_new(log).map_err(|error| anyhow::anyhow!("{log:?} is not a log level: {error}"))?;
+    QUIET.into_iter().try_fold(asked, |filter, quiet| Ok(filter.add_directive(quiet.parse()?)))
+}
+
 pub fn run(args: Args) -> anyhow::Result<()> {
     let config = args.into_config()?;
-    let filter = EnvFilter::try_new(&config.log)
-        .map_err(|error| anyhow::anyhow!("{:?} is not a log level: {error}", config.log))?;
+    let filter = filter(&config.log)?;
     // Logs go to standard error: standard output is for what a person, or a script, is to read.
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
@@ -74,4 +82,42 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = runtime.map_err(|error| anyhow::anyhow!("cannot start threads: {error}"))?;
     runtime.block_on(server::serve::run(config))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_level_logs_what_clients_were_answered() {
+        for log in ["info", "debug", "trace", "kube_client=trace", "warn,kube_client::client=warn"] {
+            let written = Written::default();
+            let to = written.clone();
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter(log).unwrap());
+            tracing::subscriber::with_default(subscriber.with_writer(move || to.clone()).finish(), || {
+                tracing::warn!(target: "kube_client::client", "a whole list");
+                tracing::warn!(target: "server", "a line of our own");
+            });
+            let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+            assert!(!text.contains("a whole list"), "{log}: {text}");
+            assert!(text.contains("a line of our own") || log.starts_with("kube"), "{log}: {text}");
+        }
+    }
 }

@@ -10,15 +10,16 @@ use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use crate::run::{Failed, drive, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// How soon a definition is looked at again whose objects are held by finalizers.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub async fn run(client: Client) {
-    let controller = Controller::new(Api::<CustomResourceDefinition>::all(client.clone()), watcher::Config::default());
-    drive(controller, reconcile, Arc::new(client), "custom resources").await;
+    let controller =
+        Controller::new(Api::<Guarded<CustomResourceDefinition>>::all(client.clone()), watcher::Config::default());
+    drive(controller, guarded("custom resources", reconcile), Arc::new(client), "custom resources").await;
 }
 
 async fn reconcile(definition: Arc<CustomResourceDefinition>, client: Arc<Client>) -> Result<Action, Failed> {

@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::events::Events;
-use crate::run::{Failed, drive, exists_is_fine, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded, readable};
 
 const HASH_LABEL: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -24,9 +24,9 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY_DEFAULT: i32 = 10;
 
 pub async fn run(client: Client) {
-    let controller = Controller::new(Api::<Deployment>::all(client.clone()), watcher::Config::default())
-        .owns(Api::<ReplicaSet>::all(client.clone()), watcher::Config::default());
-    drive(controller, reconcile, Arc::new(client), "deployments").await;
+    let controller = Controller::new(Api::<Guarded<Deployment>>::all(client.clone()), watcher::Config::default())
+        .owns(Api::<Guarded<ReplicaSet>>::all(client.clone()), watcher::Config::default());
+    drive(controller, guarded("deployments", reconcile), Arc::new(client), "deployments").await;
 }
 
 async fn reconcile(deployment: Arc<Deployment>, client: Arc<Client>) -> Result<Action, Failed> {
@@ -39,10 +39,9 @@ async fn reconcile(deployment: Arc<Deployment>, client: Arc<Client>) -> Result<A
     let wanted_template = &spec.template;
     let events = Events::new(&client, "deployment-controller");
     let sets = Api::<ReplicaSet>::namespaced((*client).clone(), &namespace);
-    let mut owned: Vec<ReplicaSet> = sets
-        .list(&ListParams::default())
+    let all_sets = Api::<Guarded<ReplicaSet>>::namespaced((*client).clone(), &namespace);
+    let mut owned: Vec<ReplicaSet> = readable(&all_sets, &ListParams::default(), "deployments")
         .await?
-        .items
         .into_iter()
         .filter(|set| set.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid))
         .collect();

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 
-use crate::run::{Failed, gone_is_fine};
+use crate::run::{Failed, Guarded, gone_is_fine};
 
 /// How often old events are looked for: a fraction of their life, so that they are gone soon after its end, within bounds
 /// that keep the look cheap and tests quick.
@@ -29,12 +29,14 @@ pub async fn run(client: Client, ttl: Duration) {
 }
 
 async fn expire(client: &Client, ttl: Duration) -> Result<(), Failed> {
-    let all: Api<Event> = Api::all(client.clone());
+    let all: Api<Guarded<Event>> = Api::all(client.clone());
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = all.list(&params).await?;
         let now = Timestamp::now();
-        for event in page.items.iter().filter(|event| told_last(event) + ttl < now) {
+        for event in
+            page.items.iter().filter_map(|event| event.0.as_ref().ok()).filter(|event| told_last(event) + ttl < now)
+        {
             let events: Api<Event> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
             // One that is told again at this moment stays.
             let preconditions =

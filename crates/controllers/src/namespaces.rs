@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::resources;
-use crate::run::{Failed, drive, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded};
 
 /// How soon a namespace is looked at again whose content is held by finalizers.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -19,8 +19,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const FINALIZER: &str = "kubernetes";
 
 pub async fn run(client: Client) {
-    let controller = Controller::new(Api::<Namespace>::all(client.clone()), watcher::Config::default());
-    drive(controller, reconcile, Arc::new(client), "namespaces").await;
+    let controller = Controller::new(Api::<Guarded<Namespace>>::all(client.clone()), watcher::Config::default());
+    drive(controller, guarded("namespaces", reconcile), Arc::new(client), "namespaces").await;
 }
 
 async fn reconcile(namespace: Arc<Namespace>, client: Arc<Client>) -> Result<Action, Failed> {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::events::Events;
 use crate::glance::PodGlance;
 use crate::pods::is_active;
-use crate::run::{Failed, drive, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, readable};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
 const BURST_MAX: usize = 500;
@@ -105,11 +105,12 @@ pub async fn replication_controllers(client: Client, pods: impl Stream<Item = Ar
 
 async fn run<K: Replicated>(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
     let touched = pods.filter_map(|pod| async move { owner::<K>(&pod) });
-    let controller = Controller::new(Api::<K>::all(client.clone()), watcher::Config::default()).reconcile_on(touched);
-    drive(controller, reconcile::<K>, Arc::new(client), K::KIND).await;
+    let controller =
+        Controller::new(Api::<Guarded<K>>::all(client.clone()), watcher::Config::default()).reconcile_on(touched);
+    drive(controller, guarded(K::KIND, reconcile::<K>), Arc::new(client), K::KIND).await;
 }
 
-fn owner<K: Replicated>(pod: &PodGlance) -> Option<ObjectRef<K>> {
+fn owner<K: Replicated>(pod: &PodGlance) -> Option<ObjectRef<Guarded<K>>> {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     (owner.kind == K::KIND && owner.api_version == K::API_VERSION)
         .then(|| ObjectRef::new(&owner.name).within(&pod.namespace().unwrap_or_default()))
@@ -126,8 +127,9 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
     // The shared watch may lag behind our own creates, and a second batch would then be made: ask for the truth.
     let selector: Option<Selector> = set.selector().and_then(|selector| selector.try_into().ok());
     let Some(selector) = selector else { return Ok(Action::await_change()) };
-    let listed = api.list(&kube::api::ListParams::default().labels_from(&selector)).await?;
-    let mut active: Vec<Pod> = listed.items.into_iter().filter(|pod| owned_by(pod, &uid) && is_active(pod)).collect();
+    let all = Api::<Guarded<Pod>>::namespaced((*client).clone(), &namespace);
+    let listed = readable(&all, &kube::api::ListParams::default().labels_from(&selector), K::KIND).await?;
+    let mut active: Vec<Pod> = listed.into_iter().filter(|pod| owned_by(pod, &uid) && is_active(pod)).collect();
     let wanted = usize::try_from(set.replicas()).unwrap_or(0);
     let mut refusal = None;
     let events = Events::new(&client, K::CONTROLLER);

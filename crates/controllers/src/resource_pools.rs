@@ -16,7 +16,7 @@ use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::run::{Failed, drive, exists_is_fine, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, readable};
 
 /// On a pool while it has namespaces or claims.
 const FINALIZER: &str = "controller.projectcapsule.dev/finalize";
@@ -36,7 +36,7 @@ pub async fn run(client: Client) {
     let by_label = watcher::Config::default().labels(provision::POOL_LABEL);
     let of_pool = pools.clone();
     let controller = Controller::new_with(all, watcher::Config::default(), pools.clone()).watches(
-        Api::<ResourceQuota>::all(client.clone()),
+        Api::<Guarded<ResourceQuota>>::all(client.clone()),
         by_label,
         move |quota| {
             let name = quota.labels().get(provision::POOL_LABEL).cloned();
@@ -90,10 +90,10 @@ async fn provision_quotas(
     name: &str,
     namespaces: &BTreeSet<String>,
 ) -> Result<(), Failed> {
-    let all: Api<ResourceQuota> = Api::all(context.client.clone());
+    let all: Api<Guarded<ResourceQuota>> = Api::all(context.client.clone());
     let of_pool = ListParams::default().labels(&format!("{}={name}", provision::POOL_LABEL));
     let mut present: BTreeMap<String, ResourceQuota> = BTreeMap::new();
-    for quota in all.list(&of_pool).await? {
+    for quota in readable(&all, &of_pool, "resource pools").await? {
         present.insert(quota.namespace().unwrap_or_default(), quota);
     }
     for namespace in namespaces {

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
 use kube::runtime::Controller;
 use kube::runtime::controller::Action;
 
@@ -39,6 +43,48 @@ pub async fn drive<K, Context, Reconcile, Answer>(
     controller.run(reconcile, retry, context).for_each(|_| std::future::ready(())).await;
 }
 
+/// An object that may turn out to be unreadable. A list or a watch of plain objects fails as a whole at the first odd one, and
+/// one namespace's object must not end what a controller does for all others.
+pub type Guarded<K> = DeserializeGuard<K>;
+
+/// A reconcile of objects that can be read; the others are left alone.
+pub fn guarded<K, Context, Reconcile, Answer>(
+    name: &'static str,
+    mut reconcile: Reconcile,
+) -> impl FnMut(Arc<Guarded<K>>, Arc<Context>) -> BoxFuture<'static, Result<Action, Failed>>
+where
+    K: Clone,
+    Reconcile: FnMut(Arc<K>, Arc<Context>) -> Answer,
+    Answer: Future<Output = Result<Action, Failed>> + Send + 'static,
+{
+    move |object, context| match &object.0 {
+        Ok(object) => reconcile(Arc::new(object.clone()), context).boxed(),
+        Err(odd) => {
+            left_alone(name, &odd.metadata);
+            std::future::ready(Ok(Action::await_change())).boxed()
+        }
+    }
+}
+
+/// The objects of a list that can be read.
+pub async fn readable<K>(api: &kube::Api<Guarded<K>>, params: &ListParams, name: &'static str) -> kube::Result<Vec<K>>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    Ok(sift(api.list(params).await?.items, name))
+}
+
+fn sift<K>(items: Vec<Guarded<K>>, name: &'static str) -> Vec<K> {
+    let read = |object: Guarded<K>| object.0.map_err(|odd| left_alone(name, &odd.metadata)).ok();
+    items.into_iter().filter_map(read).collect()
+}
+
+/// Names the object and nothing of what is in it, nor why it cannot be read: the reason quotes it.
+fn left_alone(controller: &'static str, metadata: &ObjectMeta) {
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    tracing::warn!(controller, namespace, name, "an object cannot be read and is left alone");
+}
+
 /// A write whose object is already gone, or already as wanted, is done.
 pub fn gone_is_fine<T>(result: kube::Result<T>) -> Result<Option<T>, Failed> {
     match result {
@@ -54,5 +100,58 @@ pub fn exists_is_fine<T>(result: kube::Result<T>) -> Result<Option<T>, Failed> {
         Ok(value) => Ok(Some(value)),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use kube::ResourceExt;
+    use kube::core::ObjectList;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A list as the server could answer it if something odd had got in: another kind, a text in the place of a spec, a number
+    /// that does not fit, nothing at all.
+    fn listed() -> Vec<Guarded<Deployment>> {
+        let whole = |name: &str, spec: serde_json::Value| {
+            let metadata = json!({"name": name, "namespace": "n", "uid": name});
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+        };
+        let spec = json!({"replicas": 1, "selector": {}, "template": {}});
+        let mut other = whole("other-kind", spec.clone());
+        other["kind"] = "Secret".into();
+        let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": [
+            whole("first", spec.clone()),
+            other,
+            whole("text", "spec".into()),
+            whole("wide", json!({"replicas": 1_u64 << 40, "selector": {}, "template": {}})),
+            {"metadata": {"name": "bare"}},
+            whole("last", spec),
+        ]});
+        serde_json::from_value::<ObjectList<Guarded<Deployment>>>(list).unwrap().items
+    }
+
+    #[test]
+    fn an_odd_object_hides_no_other() {
+        let names: Vec<String> = sift(listed(), "test").iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["first", "last"]);
+    }
+
+    #[test]
+    fn an_odd_object_is_left_alone() {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = seen.clone();
+        let mut reconcile = guarded("test", move |object: Arc<Deployment>, _: Arc<()>| {
+            noted.lock().unwrap().push(object.name_any());
+            std::future::ready(Ok(Action::requeue(RETRY_AFTER)))
+        });
+        for object in listed() {
+            let odd = object.0.is_err();
+            let action = reconcile(Arc::new(object), Arc::new(())).now_or_never().unwrap().unwrap();
+            assert_eq!(action == Action::await_change(), odd);
+        }
+        assert_eq!(*seen.lock().unwrap(), ["first", "last"]);
     }
 }

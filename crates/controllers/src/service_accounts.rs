@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::Settings;
-use crate::run::{Failed, drive, exists_is_fine, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded};
 
 const ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -25,13 +25,21 @@ struct Context {
 pub async fn run(client: Client, settings: Settings) {
     // Only the two names matter: a namespace is looked at again when one of them is deleted or changed.
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let controller = Controller::new(Api::<Namespace>::all(client.clone()), watcher::Config::default())
-        .watches(Api::<ServiceAccount>::all(client.clone()), named(ACCOUNT), |account| owner(account.namespace()))
-        .watches(Api::<ConfigMap>::all(client.clone()), named(ROOT_CA), |map| owner(map.namespace()));
-    drive(controller, reconcile, Arc::new(Context { client, settings }), "service accounts").await;
+    let controller = Controller::new(Api::<Guarded<Namespace>>::all(client.clone()), watcher::Config::default())
+        .watches(Api::<Guarded<ServiceAccount>>::all(client.clone()), named(ACCOUNT), |account| {
+            owner(account.namespace())
+        })
+        .watches(Api::<Guarded<ConfigMap>>::all(client.clone()), named(ROOT_CA), |map| owner(map.namespace()));
+    drive(
+        controller,
+        guarded("service accounts", reconcile),
+        Arc::new(Context { client, settings }),
+        "service accounts",
+    )
+    .await;
 }
 
-fn owner(namespace: Option<String>) -> Option<ObjectRef<Namespace>> {
+fn owner(namespace: Option<String>) -> Option<ObjectRef<Guarded<Namespace>>> {
     namespace.map(|name| ObjectRef::new(&name))
 }
 

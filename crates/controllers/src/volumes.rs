@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::events::Events;
 use crate::glance::PodGlance;
-use crate::run::{Failed, drive, gone_is_fine};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, readable};
 
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -30,18 +30,19 @@ pub async fn claims(
     pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static,
 ) {
     let freed = pods.flat_map(|pod| futures::stream::iter(claims_of(&pod)));
-    let bound = |volume: PersistentVolume| {
-        let claim = volume.spec.and_then(|spec| spec.claim_ref);
+    let bound = |volume: Guarded<PersistentVolume>| {
+        let claim = volume.0.ok()?.spec.and_then(|spec| spec.claim_ref);
         claim.and_then(|claim| Some(ObjectRef::new(&claim.name?).within(&claim.namespace?)))
     };
-    let controller = Controller::new(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default())
-        .watches(Api::<PersistentVolume>::all(client.clone()), watcher::Config::default(), bound)
-        .reconcile_on(freed);
-    drive(controller, reconcile_claim, Arc::new(Context { client, claimants }), "claims").await;
+    let controller =
+        Controller::new(Api::<Guarded<PersistentVolumeClaim>>::all(client.clone()), watcher::Config::default())
+            .watches(Api::<Guarded<PersistentVolume>>::all(client.clone()), watcher::Config::default(), bound)
+            .reconcile_on(freed);
+    drive(controller, guarded("claims", reconcile_claim), Arc::new(Context { client, claimants }), "claims").await;
 }
 
 /// The claims a pod uses.
-fn claims_of(pod: &PodGlance) -> Vec<ObjectRef<PersistentVolumeClaim>> {
+fn claims_of(pod: &PodGlance) -> Vec<ObjectRef<Guarded<PersistentVolumeClaim>>> {
     let namespace = pod.namespace().unwrap_or_default();
     pod.claims().map(|claim| ObjectRef::new(claim).within(&namespace)).collect()
 }
@@ -96,10 +97,9 @@ async fn bind(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), Fail
     let volume = match spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => volumes.get_opt(name).await?.filter(|volume| is_free_for(volume, claim, &uid)),
         None => {
-            let mut fitting: Vec<PersistentVolume> = volumes
-                .list(&ListParams::default())
+            let all = Api::<Guarded<PersistentVolume>>::all(client.clone());
+            let mut fitting: Vec<PersistentVolume> = readable(&all, &ListParams::default(), "claims")
                 .await?
-                .items
                 .into_iter()
                 .filter(|volume| is_free_for(volume, claim, &uid) && fits(volume, claim))
                 .collect();
@@ -210,16 +210,13 @@ fn capacity(volume: &PersistentVolume) -> Option<quantity::Amount> {
 
 /// Volumes: released when their claim is gone, unprotected when nothing is bound to them.
 pub async fn volumes(client: Client) {
-    let named = |claim: PersistentVolumeClaim| {
-        let name = claim.spec.and_then(|spec| spec.volume_name).filter(|name| !name.is_empty());
+    let named = |claim: Guarded<PersistentVolumeClaim>| {
+        let name = claim.0.ok()?.spec.and_then(|spec| spec.volume_name).filter(|name| !name.is_empty());
         name.map(|name| ObjectRef::new(&name))
     };
-    let controller = Controller::new(Api::<PersistentVolume>::all(client.clone()), watcher::Config::default()).watches(
-        Api::<PersistentVolumeClaim>::all(client.clone()),
-        watcher::Config::default(),
-        named,
-    );
-    drive(controller, reconcile_volume, Arc::new(client), "volumes").await;
+    let controller = Controller::new(Api::<Guarded<PersistentVolume>>::all(client.clone()), watcher::Config::default())
+        .watches(Api::<Guarded<PersistentVolumeClaim>>::all(client.clone()), watcher::Config::default(), named);
+    drive(controller, guarded("volumes", reconcile_volume), Arc::new(client), "volumes").await;
 }
 
 async fn reconcile_volume(volume: Arc<PersistentVolume>, client: Arc<Client>) -> Result<Action, Failed> {
