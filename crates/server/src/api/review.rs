@@ -49,6 +49,7 @@ impl Api {
     pub(super) fn token(&self, call: Call) -> ApiResult<Response<Body>> {
         let Some(authenticator) = &self.parts().authenticator else { return Err(ApiError::method_not_allowed()) };
         let request = self.decode(&call, &Expected::subresource(&call)?, FieldValidation::Ignore, &mut Vec::new())?;
+        super::subresource::check_below(&call, &request, "TokenRequest")?;
         let account = self.parts().cache.get(&call.key()).ok_or_else(|| call.not_found())?;
         let uid = uuid::Uuid::from_u128(account.uid.0).hyphenated().to_string();
         let accounts = CacheAccounts(self.parts().cache.clone());
@@ -93,5 +94,10 @@ impl Accounts for CacheAccounts {
             BoundKind::Secret => self.uid("secrets", namespace, name),
             BoundKind::Node => self.uid("nodes", "", name),
         }
+    }
+    fn pod_account(&self, namespace: &str, name: &str) -> Option<String> {
+        let pod = self.0.get(&ObjectKey::new(GroupResource::core("pods"), namespace, name))?.value();
+        let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
+        Some(if account.is_empty() { "default" } else { account }.to_owned())
     }
 }

@@ -16,6 +16,8 @@ pub enum RequestError {
     Seconds,
     #[error("cannot bind token for serviceaccount {name:?} to type {kind} with apiVersion {api_version:?}")]
     BoundKind { name: String, kind: String, api_version: String },
+    #[error("cannot bind token for serviceaccount {name:?} to pod running with different serviceaccount name.")]
+    BoundAccount { name: String },
     /// 404.
     #[error("{resource} {name:?} not found")]
     BoundNotFound { resource: &'static str, name: String },
@@ -79,6 +81,10 @@ fn bound(
     let Some(uid) = accounts.bound_uid(kind, namespace, &name) else {
         return Err(RequestError::BoundNotFound { resource, name });
     };
+    // A token would outlive, or die with, what somebody else runs.
+    if kind == BoundKind::Pod && accounts.pod_account(namespace, &name).as_deref() != Some(account) {
+        return Err(RequestError::BoundAccount { name: account.to_owned() });
+    }
     if !given.is_empty() && given != uid {
         return Err(RequestError::BoundUid { given });
     }

@@ -37,6 +37,8 @@ pub trait Accounts: Send + Sync {
     fn service_account_uid(&self, namespace: &str, name: &str) -> Option<String>;
     /// The uid of an object that tokens can be bound to, if it exists.
     fn bound_uid(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<String>;
+    /// The service account that a pod runs as, if the pod exists.
+    fn pod_account(&self, namespace: &str, name: &str) -> Option<String>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

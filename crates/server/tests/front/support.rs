@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// Service accounts and pods that exist, as `kind namespace/name uid` lines.
+/// Service accounts and pods that exist, as `kind namespace/name uid` lines; `runs-as namespace/pod account`.
 pub struct Known(pub &'static str);
 
 impl Known {
@@ -50,6 +50,10 @@ impl Accounts for Known {
             BoundKind::Secret => self.uid("secret", namespace, name),
             BoundKind::Node => self.uid("node", namespace, name),
         }
+    }
+
+    fn pod_account(&self, namespace: &str, name: &str) -> Option<String> {
+        self.uid("runs-as", namespace, name)
     }
 }
 

@@ -16,7 +16,8 @@ use server::certs::Pki;
 use crate::support::Known;
 
 const NOW: u64 = 1_800_000_000;
-const EXISTING: &str = "sa team-a/ci u-1\nsa team-a/other u-2\npod team-a/p p-1\nsecret team-a/s s-1";
+const EXISTING: &str = "sa team-a/ci u-1\nsa team-a/other u-2\npod team-a/p p-1\nruns-as team-a/p ci
+    pod team-a/q q-1\nruns-as team-a/q other\nsecret team-a/s s-1";
 
 fn key() -> String {
     let folder = tempfile::tempdir().expect("a folder");
@@ -149,6 +150,10 @@ fn token_requests_are_checked_and_filled_in() {
     let pod = |uid: &str| json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}});
     assert!(ask(pod("p-1")).is_ok() && ask(pod("")).is_ok());
     let cases = [
+        (
+            json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "q", "uid": "q-1"}}),
+            "cannot bind token for serviceaccount \"ci\" to pod running with different serviceaccount name.",
+        ),
         (json!({"expirationSeconds": 599}), "may not specify a duration less than 10 minutes"),
         (json!({"expirationSeconds": -1}), "must be a whole number of seconds"),
         (json!({"expirationSeconds": 1_u64 << 33}), "may not specify a duration larger than 2^32 seconds"),
