@@ -45,6 +45,18 @@ fn a_role_needs_its_rules() {
     );
     // What is there already may stay: only the change is judged.
     assert_eq!(check_role(&rbac, &person("alice"), change(Kind::Role, Some(&big), &big)), Ok(()));
+    // Garbage collection needs no rights; a label, by which a role can become part of another, needs the rules.
+    let with = |mut role: Value, metadata: Value| {
+        role["metadata"] = metadata;
+        role
+    };
+    let plain = with(big.clone(), json!({"name": "x", "resourceVersion": "1"}));
+    let released = with(big.clone(), json!({"name": "x", "resourceVersion": "2", "finalizers": ["a/b"]}));
+    let labelled = with(big.clone(), json!({"name": "x", "labels": {"aggregate-to-view": "true"}}));
+    assert_eq!(check_role(&rbac, &person("alice"), change(Kind::Role, Some(&plain), &released)), Ok(()));
+    for kind in [Kind::Role, Kind::ClusterRole] {
+        assert!(check_role(&rbac, &person("alice"), change(kind, Some(&plain), &labelled)).is_err(), "{kind:?}");
+    }
     // Held in a namespace is not held in the cluster.
     assert!(check_role(&rbac, &person("alice"), change(Kind::ClusterRole, None, &small)).is_err());
     assert_eq!(check_role(&rbac, &Identity::internal("test"), change(Kind::ClusterRole, None, &big)), Ok(()));
