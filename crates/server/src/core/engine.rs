@@ -164,7 +164,9 @@ impl Engine {
                     draft = self.overruled(&key, draft);
                 }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
-                let terms = if status { Terms::Adopt } else { Terms::Charge };
+                // What happened is adopted. Labels and annotations did not happen, though they come with a status.
+                let reports = status && stored.has_marks_of(&draft.value);
+                let terms = if reports { Terms::Adopt } else { Terms::Charge };
                 let ruling = match self.decide(&key, &draft, Some(terms.clone()), dry_run) {
                     Err(Refused::Denied(denials)) => {
                         let refusal = Refusal { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };

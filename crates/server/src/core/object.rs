@@ -43,6 +43,21 @@ impl fmt::Display for ObjectKey {
     }
 }
 
+type Marks = Option<BTreeMap<String, String>>;
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Marked {
+    metadata: MarkedMetadata,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct MarkedMetadata {
+    labels: Marks,
+    annotations: Marks,
+}
+
 /// An object at one revision. Immutable and shared by the engine, the cache and every watcher.
 #[derive(Debug)]
 pub struct Object {
@@ -76,6 +91,20 @@ impl Object {
     /// The object as a tree. What was stored is always valid JSON; damage is the store's to find, by checksum.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+    }
+
+    /// Whether labels and annotations are those of `other`.
+    pub fn has_marks_of(&self, other: &Value) -> bool {
+        // The rest of the text is skipped over, not read into a tree.
+        let seen: Marked = serde_json::from_slice(&self.json).unwrap_or_default();
+        let same = |marks: &Marks, field: &str| {
+            let other = other.pointer(field).and_then(Value::as_object);
+            let text = |key: &str| other.and_then(|other| other.get(key)).and_then(Value::as_str);
+            let count = marks.as_ref().map_or(0, BTreeMap::len);
+            count == other.map_or(0, serde_json::Map::len)
+                && marks.iter().flatten().all(|(key, value)| text(key) == Some(value))
+        };
+        same(&seen.metadata.labels, "/metadata/labels") && same(&seen.metadata.annotations, "/metadata/annotations")
     }
 
     /// The same object in other words, at another revision.

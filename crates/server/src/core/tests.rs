@@ -14,6 +14,7 @@ use store::{Batch, MemoryStore, Store};
 use super::*;
 
 mod jit;
+mod marks;
 mod moments;
 mod named;
 mod names;
