@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     /// A list as the server could answer it if something odd had got in: another kind, a text in the place of a spec, a number
-    /// that does not fit, nothing at all.
+    /// that does not fit.
     fn listed() -> Vec<Guarded<Deployment>> {
         let whole = |name: &str, spec: serde_json::Value| {
             let metadata = json!({"name": name, "namespace": "n", "uid": name});
@@ -127,7 +127,6 @@ mod tests {
             other,
             whole("text", "spec".into()),
             whole("wide", json!({"replicas": 1_u64 << 40, "selector": {}, "template": {}})),
-            {"metadata": {"name": "bare"}},
             whole("last", spec),
         ]});
         serde_json::from_value::<ObjectList<Guarded<Deployment>>>(list).unwrap().items

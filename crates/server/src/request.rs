@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use http::{Method, Uri};
+use rules::selector::FieldSelector;
 
 use crate::authz::Attributes;
 
@@ -26,6 +27,9 @@ pub struct RequestInfo {
     pub version: String,
     /// Also filled for a Namespace object itself, so that a RoleBinding in it may grant reading it.
     pub namespace: String,
+    /// Whether the path puts a namespace before the resource. A Namespace's own path does not, though `namespace` is
+    /// filled: only this tells `/namespaces/a` from `/namespaces/a/namespaces/a`.
+    pub is_within: bool,
     pub resource: String,
     pub subresource: String,
     pub name: String,
@@ -79,6 +83,7 @@ impl RequestInfo {
         if parts[0] == "namespaces" && parts.len() > 1 {
             info.namespace = parts[1].to_string();
             if parts.len() > 2 && parts[2] != "status" && parts[2] != "finalize" {
+                info.is_within = true;
                 parts = &parts[2..];
             }
         }
@@ -139,14 +144,12 @@ fn asks_to_watch(query: Option<&str>) -> bool {
     value.is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
 }
 
+/// Read by the parser that the list itself is selected with: a name that only looks selected, behind an escaped comma,
+/// must not count as a right to list everything else.
 fn selected_name(query: &str) -> Option<String> {
-    let selector = query_values(query, "fieldSelector").next()?;
-    selector.split(',').find_map(|term| {
-        let (field, value) = term.split_once('=')?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        (field.trim() == "metadata.name" && !value.is_empty() && !value.contains(['\\', '/', '%']))
-            .then(|| value.into())
-    })
+    let selector = FieldSelector::parse(&query_values(query, "fieldSelector").next()?).ok()?;
+    let name = selector.exact("metadata.name")?;
+    (!name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '%'])).then(|| name.into())
 }
 
 /// The decoded values of one query parameter, in order.
@@ -237,6 +240,19 @@ mod tests {
             ),
             ("GET /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp&watch=1", "watch g= ns=a r=pods s= n=p"),
             ("GET /api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dp", "list g= ns=a r=pods s= n="),
+            (
+                "GET /api/v1/namespaces/a/pods?fieldSelector=spec.nodeName!%3Da%5C,metadata.name%3Dp",
+                "list g= ns=a r=pods s= n=",
+            ),
+            (
+                "GET /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D%3Dp,spec.nodeName%3D",
+                "list g= ns=a r=pods s= n=p",
+            ),
+            (
+                "DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D..",
+                "deletecollection g= ns=a r=pods s= n=",
+            ),
+            ("GET /api/v1/namespaces/a/namespaces/b", "get g= ns=a r=namespaces s= n=b"),
             ("GET /api/v1/namespaces/a%2Fb/pods", "get path /api/v1/namespaces/a/b/pods"),
             ("GET /api/v1//pods", "get path /api/v1//pods"),
             ("GET /api/v1/pods/%zz", "error: the path is not valid percent-encoded UTF-8"),

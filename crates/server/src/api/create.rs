@@ -87,7 +87,7 @@ impl Api {
             dry_run: options.dry_run,
         };
         if self.has_webhooks() {
-            let given = FIXED.map(|field| object["metadata"][field].clone());
+            let given = FIXED.map(|field| object["metadata"].get(field).cloned());
             // Kubernetes settles these behind the mutating hooks, so they do not see them.
             let metadata = meta::metadata(&mut object)?;
             metadata.retain(|field, _| field != "uid" && field != "creationTimestamp" && !(unnamed && field == "name"));
@@ -137,22 +137,28 @@ pub(super) struct Prepared {
     pub reservation: Option<Reservation>,
 }
 
-/// What is settled about a new object before webhooks see it.
-const FIXED: [&str; 4] = ["name", "namespace", "uid", "creationTimestamp"];
+/// What is settled about a new object before webhooks see it, or is never theirs to say.
+const FIXED: [&str; 10] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+];
 
 /// Puts back what no webhook decides. A name is refused instead: whoever changed it counts on it.
-fn keep_fixed(object: &mut Value, given: [Value; 4], unnamed: bool) -> ApiResult<()> {
-    let metadata = meta::metadata(object)?;
+fn keep_fixed(object: &mut Value, given: [Option<Value>; FIXED.len()], unnamed: bool) -> ApiResult<()> {
+    let now = object.pointer("/metadata/name").filter(|name| !name.is_null());
+    if now != given[0].as_ref() && !(unnamed && now.is_none()) {
+        return Err(ApiError::bad_request("a webhook may not change the name of an object"));
+    }
     for (field, value) in FIXED.into_iter().zip(given) {
-        let now = metadata.get(field).cloned().unwrap_or_default();
-        if field == "name" && now != value && !(unnamed && now.is_null()) {
-            return Err(ApiError::bad_request("a webhook may not change the name of an object"));
-        }
-        if value.is_null() {
-            metadata.remove(field);
-        } else {
-            metadata.insert(field.into(), value);
-        }
+        meta::put_back(object, field, value)?;
     }
     Ok(())
 }

@@ -89,6 +89,26 @@ impl Api {
     }
 
     pub(super) async fn delete_one(&self, call: &Call, key: &ObjectKey, options: &DeleteOptions) -> ApiResult<Deleted> {
+        self.delete_as(call, key, options, true).await
+    }
+
+    /// Deletes what webhooks were asked about already, as something else.
+    pub(super) async fn delete_reviewed(
+        &self,
+        call: &Call,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> ApiResult<Deleted> {
+        self.delete_as(call, key, options, false).await
+    }
+
+    async fn delete_as(
+        &self,
+        call: &Call,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+        is_shown: bool,
+    ) -> ApiResult<Deleted> {
         let refused = |why: String| ApiError::forbidden(&key.resource, &key.name, &why);
         admission::steps::admit_delete(&key.resource, &key.name).map_err(refused)?;
         for _ in 0..RETRIES_MAX {
@@ -106,8 +126,10 @@ impl Api {
                 delete: Some(options),
                 dry_run: options.dry_run,
             };
-            self.mutate(&reviewed, &mut Value::Null, &mut warnings).await?;
-            self.ask_webhooks(&reviewed, &Value::Null, &mut warnings).await?;
+            if is_shown {
+                self.mutate(&reviewed, &mut Value::Null, &mut warnings).await?;
+                self.ask_webhooks(&reviewed, &Value::Null, &mut warnings).await?;
+            }
             let step = next_step(call, options, &old)?;
             let expect = Expect { revision: Some(stored.revision), uid: Some(stored.uid) };
             let (kind, gone) = match step {

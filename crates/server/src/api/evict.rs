@@ -4,35 +4,63 @@
 //! change. Here it is counted at the moment of the eviction, from the pods as they are, one eviction after the other: there is
 //! nothing to be late.
 
+use std::hash::BuildHasher;
+
 use axum::body::Body;
+use foldhash::fast::RandomState;
 use http::{Response, StatusCode};
 use rules::GroupResource;
 use rules::selector::{LabelSelector, Labels};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::options::{DeleteOptions, FieldValidation};
 use super::prepare::Expected;
-use super::subresource::created_below;
+use super::subresource::{check_below, created_below};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::core::{Cache, ObjectKey};
 
 const MORE_THAN_ONE: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
+/// Two evictions that each find one pod to spare must not both take it. Budgets end at their namespace, so only evictions
+/// in one namespace wait for each other; that a few namespaces share a turn costs them a commit's time.
+pub(super) struct Turns {
+    turns: [Mutex<()>; TURNS],
+    hasher: RandomState,
+}
+
+const TURNS: usize = 64;
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { turns: [const { Mutex::const_new(()) }; TURNS], hasher: RandomState::default() }
+    }
+}
+
+impl Turns {
+    async fn take(&self, namespace: &str) -> MutexGuard<'_, ()> {
+        let at = usize::try_from(self.hasher.hash_one(namespace) % TURNS as u64).unwrap_or_default();
+        self.turns[at].lock().await
+    }
+}
+
 impl Api {
     pub(super) async fn evict(&self, call: Call) -> ApiResult<Response<Body>> {
         let mut warnings = Vec::new();
         let expected = Expected::subresource(&call)?;
         let eviction = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
+        check_below(&call, &eviction, "Eviction")?;
         let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
         let options = DeleteOptions::parse(&call.query, &given)?;
         let key = call.key();
         self.review_body(&created_below(&call, &key, options.dry_run), eviction, &mut warnings).await?;
-        // Two that each find one pod to spare must not both take it.
-        let _turn = self.inner.evictions.lock().await;
+        // Webhooks have seen the eviction, above. They are not asked about the deletion that it comes to: Kubernetes does
+        // not, and nobody's turn may last as long as somebody's webhook takes.
+        let _turn = self.inner.evictions.take(&key.namespace).await;
         let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
         check_budget(&self.parts().cache, &stored.value())?;
-        self.delete_one(&call, &key, &options).await?;
+        self.delete_reviewed(&call, &key, &options).await?;
         let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(response::value(StatusCode::CREATED, &done))
     }
@@ -152,21 +180,30 @@ fn controller(object: &Value) -> Option<(String, String)> {
     Some((owner["kind"].as_str()?.to_owned(), owner["name"].as_str()?.to_owned()))
 }
 
-/// How many replicas an owner, or who is in charge of it, asks for.
+/// How many replicas an owner asks for. A ReplicaSet asks for what its Deployment does; nothing is in charge of a Deployment,
+/// whatever its references say.
 fn wish(cache: &Cache, owner: (String, String), namespace: &str) -> ((String, String), Option<i64>) {
-    let resource = match owner.0.as_str() {
+    let Some(object) = named(cache, &owner, namespace) else { return (owner, None) };
+    let above = controller(&object).filter(|above| owner.0 == "ReplicaSet" && above.0 == "Deployment");
+    match above.and_then(|above| Some((named(cache, &above, namespace)?, above))) {
+        Some((deployment, above)) => (above, replicas(&deployment)),
+        None => (owner, replicas(&object)),
+    }
+}
+
+fn replicas(object: &Value) -> Option<i64> {
+    object.pointer("/spec/replicas").and_then(Value::as_i64)
+}
+
+fn named(cache: &Cache, (kind, name): &(String, String), namespace: &str) -> Option<Value> {
+    let resource = match kind.as_str() {
         "ReplicaSet" => GroupResource::new("apps", "replicasets"),
         "Deployment" => GroupResource::new("apps", "deployments"),
         "StatefulSet" => GroupResource::new("apps", "statefulsets"),
         "ReplicationController" => GroupResource::core("replicationcontrollers"),
-        _ => return (owner, None),
+        _ => return None,
     };
-    let Some(object) = cache.get(&ObjectKey::new(resource, namespace, &owner.1)) else { return (owner, None) };
-    let object = object.value();
-    match controller(&object) {
-        Some(above) if above.0 == "Deployment" => wish(cache, above, namespace),
-        _ => (owner, object.pointer("/spec/replicas").and_then(Value::as_i64)),
-    }
+    cache.get(&ObjectKey::new(resource, namespace, name)).map(|object| object.value())
 }
 
 #[cfg(test)]

@@ -47,6 +47,16 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// Gives a field the value it had, or none.
+pub fn put_back(object: &mut Value, field: &str, value: Option<Value>) -> ApiResult<()> {
+    let metadata = metadata(object)?;
+    match value.filter(|value| !value.is_null()) {
+        Some(value) => metadata.insert(field.to_owned(), value),
+        None => metadata.remove(field),
+    };
+    Ok(())
+}
+
 /// Puts the namespace of the request into the object, or finds that the object has another one.
 pub fn settle_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
     let metadata = metadata(object)?;
@@ -118,8 +128,8 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> ApiResult<Vec<FieldErr
     let metadata = metadata(object)?;
     for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         let (given, stored) = (metadata.get(field).filter(|v| !v.is_null()), was.and_then(|was| was.get(field)));
-        let immutable = matches!(field, "creationTimestamp" | "deletionTimestamp" | "deletionGracePeriodSeconds");
-        if let Some(given) = given.filter(|given| immutable && stored != Some(*given)) {
+        let stated = |value: &&Value| field != "generation" && value.as_str() != Some("");
+        if let Some(given) = given.filter(|given| stored != Some(*given)).filter(stated) {
             let path = format!("metadata.{field}");
             errors.push(FieldError::invalid(path, given.clone(), "field is immutable"));
         }
@@ -320,6 +330,10 @@ mod tests {
         let mut moved = json!({"metadata": {"name": "a", "creationTimestamp": "later"}});
         let errors = prepare_update(&mut moved, &old).unwrap();
         assert_eq!(errors[0].to_string(), "metadata.creationTimestamp: Invalid value: \"later\": field is immutable");
+        let mut other = json!({"metadata": {"name": "a", "uid": "v"}});
+        let errors = prepare_update(&mut other, &old).unwrap();
+        assert_eq!(errors[0].to_string(), "metadata.uid: Invalid value: \"v\": field is immutable");
+        assert_eq!(other["metadata"]["uid"], "u");
         let dying = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
         let mut more = json!({"metadata": {"finalizers": ["a/b", "c/d"]}});
         let errors = prepare_update(&mut more, &dying).unwrap();

@@ -94,8 +94,7 @@ struct Inner {
     virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
     admission: Admitter,
-    /// Held by the one eviction that is being decided.
-    evictions: tokio::sync::Mutex<()>,
+    evictions: evict::Turns,
 }
 
 /// One request about a resource.
@@ -175,7 +174,7 @@ impl Api {
                 virtuals,
                 openapi,
                 admission,
-                evictions: tokio::sync::Mutex::default(),
+                evictions: evict::Turns::default(),
             }),
         }
     }
@@ -222,8 +221,7 @@ impl Api {
             return self.nonresource(&parts.method, &info, &query, &parts.headers, &identity).await;
         }
         let served = self.parts().registry.resolve(&info.group, &info.version, &info.resource);
-        let served =
-            served.filter(|served| served.namespaced || is_unscoped(&info)).ok_or_else(ApiError::no_such_path)?;
+        let served = served.filter(|served| is_route(served, &info)).ok_or_else(ApiError::no_such_path)?;
         let body = body::read(body, BODY_BYTES_MAX).await.map_err(|error| match error {
             BodyError::TooLarge(limit) => ApiError::too_large(limit),
             BodyError::Slow => ApiError::timeout(error.to_string()),
@@ -270,9 +268,14 @@ impl Api {
     }
 }
 
-/// Whether the path puts no namespace before a cluster-scoped resource. A Namespace's own path fills the field as well.
-fn is_unscoped(info: &RequestInfo) -> bool {
-    info.namespace.is_empty() || (info.group.is_empty() && info.resource == "namespaces")
+/// Whether the path is one of this resource. What was authorized as something in a namespace must be in that namespace:
+/// a cluster-scoped resource, Namespaces included, does not exist below one.
+fn is_route(served: &Served, info: &RequestInfo) -> bool {
+    let own_path = info.group.is_empty() && info.resource == "namespaces";
+    match (served.namespaced, info.is_within) {
+        (true, within) => within || info.namespace.is_empty(),
+        (false, within) => !within && (info.namespace.is_empty() || own_path),
+    }
 }
 
 impl<B> tower::Service<Request<B>> for Api

@@ -15,6 +15,7 @@ use super::options::{FieldValidation, WriteOptions};
 use super::prepare::{Expected, check_name, fit, parse};
 use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
+use crate::authz::{Attributes, Decision, forbidden};
 use crate::core::{Refused, WriteKind};
 
 impl Api {
@@ -76,6 +77,18 @@ impl Api {
         Err(ApiError::modified(&key.resource, &key.name))
     }
 
+    /// The request was let in to patch. What would create has to be allowed to create as well.
+    fn check_may_create(&self, call: &Call) -> ApiResult<()> {
+        let asked = Attributes { verb: "create", ..call.info.attributes() };
+        match self.parts().rbac.authorize(&call.identity, &asked) {
+            Decision::Allowed(_) => Ok(()),
+            Decision::Denied { reason } => {
+                let message = forbidden(&call.identity, &asked, &reason);
+                Err(ApiError::forbidden_as_said(asked.group, asked.resource, asked.name, message))
+            }
+        }
+    }
+
     /// Applying what does not exist creates it. None when it exists by now.
     async fn create_applied(
         &self,
@@ -86,6 +99,7 @@ impl Api {
         author: &Author,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Option<std::sync::Arc<crate::core::Object>>> {
+        self.check_may_create(call)?;
         if !meta::text(&patch.value, "uid").is_empty() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -164,11 +178,13 @@ impl Patch {
 
     fn fit(
         &self,
-        value: Value,
+        mut value: Value,
         expected: &Expected<'_>,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
+        // A patch changes an object, not what kind of object it is.
+        expected.check_kind(&mut value)?;
         let refused = |why: String| {
             let shown = self.value.to_string();
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why)])

@@ -57,7 +57,7 @@ impl<'a> Expected<'a> {
     }
 
     /// Fills in apiVersion and kind, or refuses those of something else.
-    fn check_kind(&self, value: &mut Value) -> ApiResult<()> {
+    pub fn check_kind(&self, value: &mut Value) -> ApiResult<()> {
         // Go reads null into any struct and changes nothing.
         if value.is_null() {
             *value = Value::Object(serde_json::Map::new());
@@ -270,11 +270,14 @@ pub(super) fn schema_errors(served: &Served, object: &Value, old: Option<&Value>
 /// The object ready for the sequencer, at the version it is stored under. `managed` is its managedFields as text, when
 /// they do not stand in the object.
 pub(super) fn draft(served: &Served, mut value: Value, managed: Option<&str>) -> ApiResult<Draft> {
+    // Whoever wrote it and whatever webhooks returned: on the shelf of a kind stand objects of that kind.
+    let stored_version = served.custom.as_ref().map_or(&*served.version, |custom| &*custom.stored_version);
+    if let Value::Object(top) = &mut value {
+        top.insert("apiVersion".into(), api_version(&served.resource.group, stored_version).into());
+        top.insert("kind".into(), (*served.kind).into());
+    }
     if let Some(alias) = &served.alias {
         (alias.to_stored)(&mut value);
-    }
-    if let Some(custom) = served.custom.as_ref().filter(|custom| custom.stored_version != served.version) {
-        value["apiVersion"] = api_version(&served.resource.group, &custom.stored_version).into();
     }
     Draft::with_managed_fields(value, managed).map_err(ApiError::internal)
 }

@@ -38,7 +38,11 @@ impl Api {
             let old = self.tree(&call.served, &stored);
             let scale = match how {
                 None => self.decode(&call, &expected, options.field_validation, &mut warnings)?,
-                Some(PatchType::Apply) => parse(Format::Yaml, &call.body, &expected)?.value,
+                Some(PatchType::Apply) => {
+                    let mut scale = parse(Format::Yaml, &call.body, &expected)?.value;
+                    expected.check_kind(&mut scale)?;
+                    scale
+                }
                 Some(how) => {
                     let patch = Patch::read(&call, &expected, how)?;
                     let shown = scale_of(&call.served, &old);
@@ -46,6 +50,11 @@ impl Api {
                 }
             };
             check_name(&call, &scale)?;
+            let (given, uid) = (meta::text(&scale, "uid"), meta::text(&old, "uid"));
+            if !given.is_empty() && given != uid {
+                let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+                return Err(ApiError::conflict(&key.resource, &key.name, &why));
+            }
             let version = meta::text(&scale, "resourceVersion");
             if !matches!(version, "" | "0") && version != meta::text(&old, "resourceVersion") {
                 return Err(ApiError::modified(&key.resource, &key.name));

@@ -46,6 +46,7 @@ impl Api {
             Err(_) => Expected::main(&call.served),
         };
         let binding = self.decode(&call, &expected, FieldValidation::Ignore, &mut warnings)?;
+        check_below(&call, &binding, "Binding")?;
         let name = if name.is_empty() { meta::text(&binding, "name").to_owned() } else { name.to_owned() };
         let bound = ObjectKey::new(GroupResource::core("pods"), &call.info.namespace, &name);
         let reviewed = created_below(&call, &bound, options.dry_run);
@@ -91,6 +92,19 @@ impl Api {
     }
 }
 
+/// What is posted below an object is about that object and no other.
+pub(super) fn check_below(call: &Call, body: &Value, kind: &str) -> ApiResult<()> {
+    let (name, namespace) = (meta::text(body, "name"), meta::text(body, "namespace"));
+    if !name.is_empty() && !call.info.name.is_empty() && name != call.info.name {
+        return Err(ApiError::bad_request(format!("name in URL does not match name in {kind} object")));
+    }
+    if !namespace.is_empty() && namespace != call.info.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(why));
+    }
+    Ok(())
+}
+
 /// A body posted to a subresource, which for webhooks is something created.
 pub(super) fn created_below<'a>(call: &'a Call, key: &'a ObjectKey, dry_run: bool) -> Reviewed<'a> {
     let (operation, subresource) = (Operation::Create, &*call.info.subresource);
@@ -126,11 +140,20 @@ pub(super) fn isolate(new: &mut Value, old: &Value, served: &Served, subresource
             if served.custom.is_some() {
                 restore(new, old, "metadata");
             }
+            // Who owns a pod is not what happened to it.
+            if served.resource.is("", "pods") {
+                restore_metadata(new, old, "ownerReferences");
+            }
+            if served.resource.is("", "namespaces") {
+                restore_metadata(new, old, "labels");
+            }
         }
         "finalize" => {
             let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
             restore(new, old, "status");
             restore(new, old, "spec");
+            // By its labels a namespace is found by policies. Who may end it, or tell how it is, may not move it.
+            restore_metadata(new, old, "labels");
             if let Some(spec) = new.entry("spec").or_insert_with(|| json!({})).as_object_mut() {
                 match finalizers {
                     Some(finalizers) => spec.insert("finalizers".into(), finalizers),
@@ -160,6 +183,14 @@ fn restore(new: &mut Map<String, Value>, old: &Map<String, Value>, part: &str) {
     match old.get(part) {
         Some(value) => new.insert(part.to_owned(), value.clone()),
         None => new.remove(part),
+    };
+}
+
+fn restore_metadata(new: &mut Map<String, Value>, old: &Map<String, Value>, field: &str) {
+    let Some(Value::Object(metadata)) = new.get_mut("metadata") else { return };
+    match old.get("metadata").and_then(|old| old.get(field)) {
+        Some(value) => metadata.insert(field.to_owned(), value.clone()),
+        None => metadata.remove(field),
     };
 }
 

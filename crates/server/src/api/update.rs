@@ -132,7 +132,10 @@ impl Api {
         };
         // A binding was shown to webhooks as what it is.
         let is_shown = subresource != "binding";
+        let tracked = new.pointer("/metadata/managedFields").cloned();
         if is_shown && self.mutate(&reviewed, &mut new, warnings).await? {
+            meta::settle_namespace(&mut new, call.namespace())?;
+            meta::put_back(&mut new, "managedFields", tracked)?;
             errors.extend(meta::prepare_update(&mut new, old)?);
             super::subresource::isolate(&mut new, old, served, subresource);
             if subresource.is_empty() {

@@ -63,6 +63,10 @@ impl Api {
     pub(super) fn tree(&self, served: &Served, object: &Object) -> Value {
         let mut value = object.value();
         rename(served, &mut value);
+        if let Value::Object(top) = &mut value {
+            top.insert("apiVersion".into(), served.api_version().into());
+            top.insert("kind".into(), (*served.kind).into());
+        }
         if let Some(family) = self.inner.projected.get(&served.resource) {
             project(&self.parts().cache, &**family, object, &mut value);
         }

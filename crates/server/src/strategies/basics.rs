@@ -74,6 +74,9 @@ impl Strategy for Secrets {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         data_keys(object, "data", &mut errors);
+        if binary_bytes(object, "data") > DATA_BYTES_MAX {
+            errors.push(FieldError::too_long("data", DATA_BYTES_MAX));
+        }
         let wanted: &[&str] = match text(object, "type") {
             "kubernetes.io/basic-auth" => &["username", "password"],
             "kubernetes.io/tls" => &["tls.crt", "tls.key"],
@@ -105,6 +108,21 @@ impl Strategy for Secrets {
     }
 }
 
+/// What all values of a Secret or a ConfigMap come to at most; Kubernetes' bound.
+const DATA_BYTES_MAX: usize = 1024 * 1024;
+
+fn text_bytes(object: &Value, field: &str) -> usize {
+    let values = object.get(field).and_then(Value::as_object).into_iter().flatten();
+    values.map(|(_, value)| value.as_str().map_or(0, str::len)).sum()
+}
+
+/// The bytes that base64 stands for.
+fn binary_bytes(object: &Value, field: &str) -> usize {
+    let values = object.get(field).and_then(Value::as_object).into_iter().flatten();
+    let decoded = |text: &str| text.trim_end_matches('=').len().saturating_mul(3) / 4;
+    values.map(|(_, value)| value.as_str().map_or(0, decoded)).sum()
+}
+
 /// Data whose keys can be file names.
 fn data_keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for (key, _) in object.get(field).and_then(Value::as_object).into_iter().flatten() {
@@ -128,6 +146,9 @@ impl Strategy for ConfigMaps {
         }
         data_keys(object, "data", &mut errors);
         data_keys(object, "binaryData", &mut errors);
+        if text_bytes(object, "data") + binary_bytes(object, "binaryData") > DATA_BYTES_MAX {
+            errors.push(FieldError::too_long("[]", DATA_BYTES_MAX));
+        }
         errors
     }
 
@@ -245,8 +266,11 @@ impl Strategy for Bindings {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let reference = &object["roleRef"];
         let mut errors = Vec::new();
-        if !matches!(text(reference, "kind"), "Role" | "ClusterRole") {
-            errors.push(FieldError::not_supported("roleRef.kind", text(reference, "kind"), &["ClusterRole", "Role"]));
+        // What counts in the whole cluster cannot rest on a role of one namespace, of which there may be many.
+        let kinds: &[&str] =
+            if text(object, "kind") == "RoleBinding" { &["ClusterRole", "Role"] } else { &["ClusterRole"] };
+        if !kinds.contains(&text(reference, "kind")) {
+            errors.push(FieldError::not_supported("roleRef.kind", text(reference, "kind"), kinds));
         }
         if text(reference, "name").is_empty() {
             errors.push(FieldError::required("roleRef.name", ""));
@@ -379,6 +403,24 @@ fn default_mode(request: &mut Value) {
 }
 
 impl Strategy for Events {
+    /// An event is told in the namespace of what it is about; one about an object without a namespace in `default`, or, with
+    /// a time of its own, in `kube-system`.
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let field = if object.get("regarding").is_some() { "regarding" } else { "involvedObject" };
+        let (namespace, about) = (text(&object["metadata"], "namespace"), text(&object[field], "namespace"));
+        let fits = match about {
+            "" if object.get("eventTime").is_some_and(|at| !at.is_null()) => {
+                matches!(namespace, "default" | "kube-system")
+            }
+            "" => namespace == "default",
+            about => about == namespace,
+        };
+        if fits {
+            return Vec::new();
+        }
+        vec![FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    }
+
     fn selectable_fields(&self) -> &'static [&'static str] {
         &[
             "involvedObject.kind",

@@ -5,12 +5,14 @@ mod bad_input;
 mod clients;
 mod custom;
 mod evictions;
+mod forging;
 mod forms;
 mod harness;
 mod metrics;
 mod quotas;
 mod reads;
 mod rights;
+mod scopes;
 mod verbs;
 mod watches;
 

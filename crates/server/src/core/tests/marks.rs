@@ -1,7 +1,5 @@
 //! A status reports what happened and is never refused. Labels and annotations that come along with it are somebody's wish.
 
-use serde_json::json;
-
 use super::*;
 
 const CAPSULE: &str = "capsule.clastix.io";
@@ -9,7 +7,7 @@ const CAPSULE: &str = "capsule.clastix.io";
 #[test]
 fn labels_and_annotations_written_with_a_status_are_charged_as_any_others() {
     let mut bench = Bench::with(families::all(&families::Settings::default()));
-    let counted = |path: &str, selector: serde_json::Value| {
+    let counted = |path: &str, selector: Value| {
         json!({"spec": {"limit": "1", "sources": [
             {"kind": "Pod", "apiVersion": "v1", "path": path, "selectors": [selector]},
         ]}})
