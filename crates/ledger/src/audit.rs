@@ -59,6 +59,9 @@ impl Ledger {
                 None => {}
             }
         }
+        if self.by_policy.values().map(|accounts| accounts.len()).sum::<usize>() != open {
+            return wrong(format!("{open} accounts are open, and their policies name another number of them"));
+        }
         if open != self.keys.len() || open + self.vacant.len() != self.accounts.len() {
             return wrong(format!("{open} accounts are open, {} keys are known", self.keys.len()));
         }
@@ -131,7 +134,9 @@ impl Ledger {
     }
 
     fn audit_account(&self, account: AccountId, entry: &Account, recount: &Recount) -> Result<(), AuditError> {
-        if self.account(&entry.key) != Some(account) {
+        if self.account(&entry.key) != Some(account)
+            || !self.by_policy.get(&*entry.key.policy).is_some_and(|accounts| accounts.contains(&account.0))
+        {
             return wrong(format!("{} is not found by its key", entry.key));
         }
         if (entry.used, entry.held) != (recount.used, recount.held) {

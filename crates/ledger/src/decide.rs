@@ -50,7 +50,7 @@ impl Plan {
 impl Ledger {
     /// Decides for a subject's whole charge vector. Changes nothing.
     pub fn decide(&self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Plan, Denied> {
-        let wanted = self.normalise(charges)?;
+        let wanted = self.normalise(charges, *terms == Terms::Adopt)?;
         let slot = self.subjects.find(subject);
         let current = slot.map(|slot| self.subjects.get(slot));
         let verdict = match self.as_asked(current, &wanted, terms) {
@@ -69,10 +69,10 @@ impl Ledger {
     /// The balances of the named accounts if this were charged: by a new subject, or in place of what a known one
     /// has. Changes nothing.
     pub fn what_if(&self, subject: Option<SubjectId>, charges: &[Charge]) -> Result<Vec<Balance>, Denied> {
-        let wanted = self.normalise(charges)?;
+        let wanted = self.normalise(charges, false)?;
         let current = subject.and_then(|subject| self.subjects.find(subject)).map(|slot| self.subjects.get(slot));
         let occupied = current.map_or(&[][..], |current| &current.lines);
-        self.check_growth(occupied, &wanted, false)?;
+        self.check_growth(occupied, &wanted)?;
         let settled = current.map(Subject::settled);
         let mut after = Vec::with_capacity(wanted.len());
         for line in &wanted {
@@ -124,25 +124,24 @@ impl Ledger {
         let occupied = current.map_or(&[][..], |current| &current.lines);
         match terms {
             Terms::Charge => {
-                self.check_growth(occupied, &wanted, false)?;
+                self.check_growth(occupied, &wanted)?;
                 Ok(Verdict::Charge { lines: wanted })
             }
-            Terms::Adopt => {
-                self.check_growth(occupied, &wanted, true)?;
-                Ok(Verdict::Charge { lines: wanted })
-            }
+            // What is there already cannot be refused, nor may the end of the number type on one account keep it from
+            // being counted on the others: that account is full up to its last unit, and refuses whoever comes next.
+            Terms::Adopt => Ok(Verdict::Charge { lines: self.cut_to_type(occupied, wanted) }),
             Terms::Hold { expires_at_ms } => {
                 let settled: Lines =
                     current.map_or_else(Lines::new, |current| current.settled().iter().map(Line::unplaced).collect());
                 let lines = larger_of(&settled, &wanted);
-                self.check_growth(occupied, &lines, false)?;
+                self.check_growth(occupied, &lines)?;
                 let pending = Pending::Hold { expires_at_ms: *expires_at_ms, wanted, settled };
                 Ok(Verdict::Hold { lines, pending: Box::new(pending) })
             }
             Terms::Wait { discipline, position } => {
                 let place = Place::new(position, subject);
                 let may_pass = *discipline == Discipline::Greedy || !self.is_behind(occupied, &wanted, &place);
-                match self.check_growth(occupied, &wanted, false) {
+                match self.check_growth(occupied, &wanted) {
                     Ok(()) if may_pass => return Ok(Verdict::Charge { lines: wanted }),
                     // No release makes these fit, so waiting would be forever.
                     Err(denied) if denied.lines.iter().any(|line| line.reason == Reason::Overflow) => {
@@ -158,7 +157,7 @@ impl Ledger {
     }
 
     /// Asks every account about the growth on it, and collects every no.
-    fn check_growth(&self, occupied: &[Line], wanted: &[Line], adopt: bool) -> Result<(), Denied> {
+    fn check_growth(&self, occupied: &[Line], wanted: &[Line]) -> Result<(), Denied> {
         let does_not_fit = |old: Option<&Line>, new: &Line| -> Option<(Charge, Reason)> {
             let growth = difference(new.amount(), old.map_or(Amount::ZERO, Line::amount));
             if growth <= Amount::ZERO {
@@ -167,7 +166,7 @@ impl Ledger {
             let account = self.known(new.account);
             let charge = Charge { account: new.account, amount: growth, format: new.format() };
             let (room, reason) = match account.limit {
-                Limit::Enforced(_) if !adopt => (account.room(), Reason::OverLimit),
+                Limit::Enforced(_) => (account.room(), Reason::OverLimit),
                 _ => (account.room_of_type(), Reason::Overflow),
             };
             (growth > room).then_some((charge, reason))
@@ -177,6 +176,19 @@ impl Ledger {
             None => Ok(()),
             Some(_) => Err(self.refused_by(grown())),
         }
+    }
+
+    /// The lines with no growth beyond what the number type still holds.
+    fn cut_to_type(&self, occupied: &[Line], mut wanted: Lines) -> Lines {
+        for line in &mut wanted {
+            let had = amount_on(occupied, line.account);
+            let room = self.known(line.account).room_of_type();
+            if difference(line.amount(), had) > room {
+                *line = Line::new(line.account, sum(had, room), line.format());
+            }
+        }
+        wanted.retain(|line| !line.amount().is_zero());
+        wanted
     }
 
     /// Whether a better-placed ordered waiter exhausts an account on which this one wants to grow.
@@ -199,8 +211,9 @@ impl Ledger {
     }
 
     /// Charges as lines: by account, each account once, no zero. The hot path allocates nothing.
-    fn normalise(&self, charges: &[Charge]) -> Result<Lines, Denied> {
-        if charges.len() > CHARGES_MAX {
+    /// What is adopted is not refused for being much: its sums end where the number type does.
+    fn normalise(&self, charges: &[Charge], adopt: bool) -> Result<Lines, Denied> {
+        if charges.len() > CHARGES_MAX && !adopt {
             return Err(self.refused_by(charges.get(CHARGES_MAX).map(|charge| (*charge, Reason::TooManyCharges))));
         }
         let fault = |charge: &Charge| match self.get(charge.account) {
@@ -228,6 +241,7 @@ impl Ledger {
                 None => merged.push(line),
                 Some(last) => match last.amount().checked_add(line.amount()) {
                     Some(amount) => *last = Line::new(last.account, amount, last.format()),
+                    None if adopt => *last = Line::new(last.account, Amount::from_nanos(i128::MAX), last.format()),
                     None => too_much.push((line.charge(), Reason::Overflow)),
                 },
             }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use quantity::{Amount, Format};
 use smallvec::SmallVec;
 
@@ -27,6 +28,9 @@ pub struct Ledger {
     /// that never stopped.
     pub(crate) vacant: BTreeSet<u32>,
     pub(crate) keys: HashTable<u32>,
+    /// The open accounts of every policy, buckets included: whoever needs all of them asks here, so that nobody keeps
+    /// a list of its own that could miss one.
+    pub(crate) by_policy: HashMap<Arc<str>, BTreeSet<u32>, FixedState>,
     pub(crate) subjects: Subjects,
     pub(crate) expiries: BTreeSet<(i64, SubjectId)>,
     pub(crate) sequence: u64,
@@ -124,6 +128,11 @@ impl Ledger {
     pub fn balances(&self) -> impl Iterator<Item = (&AccountKey, Balance)> {
         let ids = (0u32..).map(AccountId);
         ids.zip(&self.accounts).filter_map(|(id, entry)| entry.as_ref().map(|entry| (&entry.key, entry.balance(id))))
+    }
+
+    /// Every open account of a policy, buckets included, by id.
+    pub fn accounts_of(&self, policy: &str) -> impl Iterator<Item = AccountId> {
+        self.by_policy.get(policy).into_iter().flatten().copied().map(AccountId)
     }
 
     /// Who has a charge or a hold on an account, oldest step first.
@@ -234,6 +243,12 @@ impl Ledger {
         if let Ok(found) = self.keys.find_entry(hash_of(&entry.key), |index| *index == account.0) {
             found.remove();
         }
+        if let Some(accounts) = self.by_policy.get_mut(&*entry.key.policy) {
+            accounts.remove(&account.0);
+            if accounts.is_empty() {
+                self.by_policy.remove(&*entry.key.policy);
+            }
+        }
         self.changes.account(account);
         self.wake(&mut step);
         Ok(step.receipt(Outcome::Closed))
@@ -299,6 +314,9 @@ impl Ledger {
         let accounts = &self.accounts;
         let rehash = |index: &u32| accounts[AccountId(*index).at()].as_ref().map_or(0, |entry| hash_of(&entry.key));
         self.keys.insert_unique(hash, account.0, rehash);
+        if let Some(policy) = self.key(account).map(|key| key.policy.clone()) {
+            self.by_policy.entry(policy).or_default().insert(account.0);
+        }
     }
 
     /// The one primitive: everything a subject has is exchanged for `lines`. All sums move here and only here, by

@@ -129,13 +129,32 @@ fn bad_charges_are_refused_with_a_reason() {
         limit  q memory none
         charge pod q memory max          -> granted
         charge two q memory 1            -> denied overflow
-        adopt  two q memory 1            -> denied overflow
         wait   two greedy 0 0 q memory 1 -> denied overflow
         limit  q cpu -1                  -> negative-limit
         limit  q gpu -1                  -> negative-limit
         close  q nothing                 -> unknown-account
         settle nobody                    -> unknown-subject
         explain nobody                   -> unknown
+        ",
+    );
+}
+
+#[test]
+fn what_is_adopted_is_counted_up_to_the_end_of_numbers_and_everywhere_else() {
+    check(
+        "
+        limit  q cpu 4
+        limit  q memory none
+        charge one q memory max          -> granted
+        adopt  two q memory 5, q cpu 3   -> granted
+        subject two                      -> charges=q:cpu:3
+        charge more q memory 1           -> denied overflow
+        charge more q cpu 2              -> denied requested=2 used=3
+        adopt  big q cpu max, q cpu max  -> granted
+        charge more q cpu 1              -> denied requested=1
+        delete one
+        adopt  two q memory 5, q cpu 3   -> granted
+        show   q memory                  -> used=5
         ",
     );
 }

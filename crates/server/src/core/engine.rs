@@ -19,7 +19,7 @@ use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::named::Named;
 use super::object::{Draft, Object, ObjectKey};
-use super::policies::Policies;
+use super::policies::{Policies, open_parts};
 use super::relief::Refusal;
 
 pub(super) type Shelf = BTreeMap<(Arc<str>, Arc<str>), Arc<Object>>;
@@ -258,7 +258,7 @@ impl Engine {
             }
         };
         self.until_ms = verdict.until_ms;
-        let (charges, _) = self.policies.charges(&verdict.lines);
+        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
         // A write that reports what happened is nobody's decision.
@@ -281,7 +281,7 @@ impl Engine {
             self.note_decided(&others, &at_once);
             self.note_decided(&queueing, &plan);
         }
-        let (charges, _) = self.policies.charges(&others);
+        let (charges, _) = self.policies.charges(&self.ledger, &others);
         Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)) })
     }
 
@@ -293,15 +293,15 @@ impl Engine {
         operation: Operation,
         dry_run: bool,
     ) -> Result<ledger::Plan, Refused> {
-        let (charges, unopened) = self.policies.charges(lines);
+        let (charges, unopened) = self.policies.charges(&self.ledger, lines);
         let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
         let plan = self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))?;
         if unopened.is_empty() || dry_run {
             return Ok(plan);
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
-        self.policies.open_buckets(&mut self.ledger, unopened);
-        let (charges, _) = self.policies.charges(lines);
+        open_parts(&mut self.ledger, unopened).map_err(|error| Refused::Bug(error.to_string()))?;
+        let (charges, _) = self.policies.charges(&self.ledger, lines);
         self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))
     }
 
@@ -345,11 +345,13 @@ impl Engine {
         let before = [self.ledger.subject(uid), self.ledger.subject(apart(uid))];
         let grows = |policy| {
             terms.is_none()
-                || charges.iter().filter(|charge| self.policies.owns(policy, charge.account)).any(|charge| {
-                    let had = before.iter().flatten().flat_map(|view| &view.charges);
-                    let had = had.into_iter().find(|had| had.account == charge.account);
-                    had.is_none_or(|had| charge.amount > had.amount)
-                })
+                || charges.iter().filter(|charge| self.policies.owns(&self.ledger, policy, charge.account)).any(
+                    |charge| {
+                        let had = before.iter().flatten().flat_map(|view| &view.charges);
+                        let had = had.into_iter().find(|had| had.account == charge.account);
+                        had.is_none_or(|had| charge.amount > had.amount)
+                    },
+                )
         };
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
         let mut refused: Vec<Denial> = verdict

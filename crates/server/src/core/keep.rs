@@ -66,7 +66,7 @@ impl Engine {
             else {
                 continue;
             };
-            if let Some(policy) = self.policies.owner(*account) {
+            if let Some(policy) = self.policies.owner(&self.ledger, *account) {
                 kept.extend(self.kept_in(policy, &bucket));
             }
         }

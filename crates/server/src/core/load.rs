@@ -14,9 +14,10 @@ use super::cache::Cache;
 use super::command::AuditReport;
 use super::engine::Engine;
 use super::event::{Decided, Publication};
+use super::install::Places;
 use super::named::Named;
 use super::object::{Object, ObjectKey};
-use super::policies::{Parts, Policies};
+use super::policies::Policies;
 use super::status::REVISION_ROW;
 
 /// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
@@ -131,21 +132,22 @@ impl Engine {
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
     }
 
-    /// Puts every stored policy in force again. Accounts and charges come from the stored ledger; only a policy with
-    /// an account the ledger does not know (it was written by an older version) is recounted.
+    /// Puts every stored policy in force again. Accounts and charges come from the stored ledger; only where a policy
+    /// has an account the ledger does not know (it was written by an older version) is anything recounted, and only
+    /// once all are in force: what an object is charged is replaced as a whole.
     fn reinstall(&mut self, out: &mut Publication) {
-        let mut parts = Parts::new();
-        for (key, balance) in self.ledger.balances().filter(|(key, _)| !key.bucket.is_empty()) {
-            parts.entry(key.policy.clone()).or_default().push((balance.account, key.clone()));
-        }
         let mut resources: Vec<GroupResource> = self.policy_resources.iter().cloned().collect();
         resources.sort();
+        let mut places = Places::new();
         for resource in resources {
             let policies: Vec<Arc<Object>> =
                 self.shelves.get(&resource).map(|shelf| shelf.values().cloned().collect()).unwrap_or_default();
             for policy in policies {
                 match self.compile(&policy.key, &policy.value()) {
-                    Ok(Some(compiled)) => self.reinstall_one(&policy.key, compiled, &parts, out),
+                    Ok(Some(compiled)) => {
+                        let (known, looked_at) = self.put_in_force(&policy.key, compiled, out);
+                        places.extend(looked_at.into_iter().filter(|_| !known));
+                    }
                     Ok(None) => {}
                     Err(refused) => {
                         tracing::error!(policy = %policy.key, ?refused, "a stored policy no longer compiles");
@@ -153,9 +155,14 @@ impl Engine {
                 }
             }
         }
+        places.sort();
+        places.dedup();
+        self.recount(&places, out);
         self.close_orphans(out);
         self.name_all();
         self.find_due();
+        // Readers are told of every account, parts included.
+        self.touched.extend(self.ledger.balances().map(|(_, balance)| balance.account));
         self.publish_balances(out);
     }
 
@@ -176,7 +183,7 @@ impl Engine {
                 let subject = subject.at(self.clock_ms);
                 match self.rulebook.measure(&subject) {
                     Ok(verdict) => {
-                        let (charges, _) = self.policies.charges(&verdict.lines);
+                        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
                         if !charges.is_empty() {
                             report.subjects += 1;
                             seen.insert(object.uid);
@@ -190,23 +197,15 @@ impl Engine {
                 }
             }
         }
-        for name in self.policies.names() {
-            for account in self.policies.accounts(name) {
-                let Some(balance) = self.ledger.balance(account) else { continue };
-                report.accounts += 1;
-                let counted = counted.get(&account).copied().unwrap_or_default();
-                let waiting = balance.waiting > 0;
-                if counted != balance.used && !waiting {
-                    let key = self.ledger.key(account).map(|key| format!("{} {}", key.policy, key.resource));
-                    report.differ(format!(
-                        "{}: the ledger has {}, the objects add up to {counted}",
-                        key.unwrap_or_default(),
-                        balance.used
-                    ));
-                }
-                if balance.limit.amount().is_some_and(|limit| balance.used > limit) {
-                    report.over.push(format!("{name}: used {}", balance.used));
-                }
+        for (key, balance) in self.ledger.balances() {
+            report.accounts += 1;
+            let counted = counted.get(&balance.account).copied().unwrap_or_default();
+            let waiting = balance.waiting > 0;
+            if counted != balance.used && !waiting {
+                report.differ(format!("{key}: the ledger has {}, the objects add up to {counted}", balance.used));
+            }
+            if balance.limit.amount().is_some_and(|limit| balance.used > limit) {
+                report.over.push(format!("{}: used {}", key.policy, balance.used));
             }
         }
         report.differences.sort();

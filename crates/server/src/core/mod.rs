@@ -15,6 +15,7 @@ pub mod command;
 mod derive;
 pub mod engine;
 pub mod event;
+mod install;
 mod keep;
 mod load;
 mod made;
@@ -22,6 +23,7 @@ mod named;
 mod near;
 pub mod object;
 mod policies;
+mod recount;
 mod relief;
 mod status;
 #[cfg(test)]

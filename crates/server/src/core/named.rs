@@ -79,7 +79,7 @@ impl Engine {
         for subject in [Some(uid), beside].into_iter().flatten() {
             let view = self.ledger.subject(subject).filter(|view| !matches!(view.state, State::Waiting { .. }));
             for charge in view.iter().flat_map(|view| &view.charges) {
-                let policy = self.policies.policy_of(charge.account);
+                let policy = self.policies.policy_of(&self.ledger, charge.account);
                 policies.extend(policy.filter(|policy| !policies.contains(policy) && self.is_naming(*policy)));
             }
         }

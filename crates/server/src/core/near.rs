@@ -66,9 +66,8 @@ impl Balances for EngineView<'_> {
         let ledger = &self.engine.ledger;
         let mut lines: Vec<BalanceLine> = self
             .engine
-            .policies
-            .accounts(policy)
-            .into_iter()
+            .ledger
+            .accounts_of(policy)
             .filter_map(|id| {
                 let key = ledger.key(id)?.clone();
                 Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: ledger.balance(id)? })
@@ -116,7 +115,7 @@ impl Near for EngineView<'_> {
 
     fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine> {
         let ledger = &self.engine.ledger;
-        let lines = self.engine.policies.part(policy, bucket).into_iter().filter_map(|id| {
+        let lines = self.engine.policies.part(ledger, policy, bucket).into_iter().filter_map(|id| {
             let key = ledger.key(id)?.clone();
             Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: ledger.balance(id)? })
         });
@@ -128,9 +127,9 @@ impl Near for EngineView<'_> {
     }
 
     fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
-        let Engine { ledger, policies, subjects, .. } = self.engine;
+        let Engine { ledger, subjects, .. } = self.engine;
         let mut found = Vec::new();
-        for account in policies.accounts(policy) {
+        for account in ledger.accounts_of(policy) {
             let Some(key) = ledger.key(account).filter(|key| key.bucket.is_empty()) else { continue };
             for uid in ledger.first_waiting_for(account, max) {
                 let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
@@ -172,7 +171,7 @@ impl EngineView<'_> {
             if matches!(view.state, State::Waiting { .. }) {
                 continue;
             }
-            for charge in view.charges.iter().filter(|charge| policies.owns(policy, charge.account)) {
+            for charge in view.charges.iter().filter(|charge| policies.owns(ledger, policy, charge.account)) {
                 let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
                 out.push(line(uid, object, &key.resource, charge));
             }

@@ -135,7 +135,7 @@ impl Engine {
         let has = self.ledger.subject(draft.uid).map_or_else(Vec::new, |view| view.charges);
         let mut pool = None;
         let mut parts = Vec::new();
-        for charge in self.policies.charges(&verdict.lines).0 {
+        for charge in self.policies.charges(&self.ledger, &verdict.lines).0 {
             let (Some(balance), Some(account)) = (self.ledger.balance(charge.account), self.ledger.key(charge.account))
             else {
                 continue;
@@ -143,7 +143,7 @@ impl Engine {
             let Some(left) = balance.available() else { continue };
             let had = has.iter().find(|had| had.account == charge.account).map_or(Amount::ZERO, |had| had.amount);
             let grows = charge.amount.checked_sub(had).unwrap_or(charge.amount);
-            pool = pool.or_else(|| self.policies.owner(charge.account));
+            pool = pool.or_else(|| self.policies.owner(&self.ledger, charge.account));
             if grows > left.max(Amount::ZERO) {
                 let show = |amount| Quantity::new(amount, charge.format);
                 let (name, left) = (&account.resource, left.max(Amount::ZERO));
@@ -165,7 +165,9 @@ impl Engine {
         }
         if let Ok(Some(compiled)) = self.compile(quota, &value) {
             let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);
-            self.open_accounts(&policy, &compiled, out);
+            if let Err(error) = self.open_accounts(&policy, &compiled, out) {
+                tracing::error!(%error, %policy, "the limits of a quota could not be moved: a bug");
+            }
         }
     }
 
@@ -191,7 +193,7 @@ impl Engine {
         let (key, draft) = (refusal.key, refusal.draft);
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
         let Ok(verdict) = self.rulebook.measure(&subject.at(self.clock_ms)) else { return Vec::new() };
-        let charges = self.policies.charges(&verdict.lines).0;
+        let charges = self.policies.charges(&self.ledger, &verdict.lines).0;
         charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect()
     }
 

@@ -97,7 +97,7 @@ impl Engine {
             let (Some(key), Some(balance)) = (self.ledger.key(account).cloned(), self.ledger.balance(account)) else {
                 continue;
             };
-            if let Some(owner) = self.policies.owner(account).cloned() {
+            if let Some(owner) = self.policies.owner(&self.ledger, account).cloned() {
                 self.mark_stale(owner, out);
             }
             let line = BalanceLine { resource: key.resource, bucket: key.bucket, balance };

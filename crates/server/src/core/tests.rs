@@ -20,6 +20,7 @@ mod named;
 mod names;
 mod pools;
 mod quota;
+mod storm;
 mod trees;
 
 struct Caps;

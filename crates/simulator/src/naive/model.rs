@@ -209,12 +209,16 @@ impl Model {
     }
 
     fn charge(&mut self, id: u128, asked: &Asked, terms: &Terms) -> Said {
-        let lines = match self.lines(asked) {
+        let adopt = *terms == Terms::Adopt;
+        let mut lines = match self.lines(asked, adopt) {
             Ok(lines) => lines,
             Err(denied) => return denied,
         };
         if let Some(said) = self.repeated(id, &lines, terms) {
             return said;
+        }
+        if adopt {
+            self.cut_to_type(id, &mut lines);
         }
         let settled = self.subjects.get(&id).map_or_else(Lines::new, |subject| match &subject.state {
             State::Charged => subject.lines.clone(),
@@ -225,7 +229,7 @@ impl Model {
             Terms::Hold { .. } => larger(&settled, &lines),
             _ => lines.clone(),
         };
-        let no = self.refusing(id, &target, *terms == Terms::Adopt);
+        let no = if adopt { Vec::new() } else { self.refusing(id, &target) };
         let (state, outcome) = match terms {
             Terms::Charge | Terms::Adopt => (State::Charged, Outcome::Granted),
             Terms::Hold { until } => (State::Held { until: *until, settled }, Outcome::Held { until: *until }),
@@ -304,11 +308,11 @@ impl Model {
     }
 
     fn what_if(&self, id: u128, asked: &Asked) -> Said {
-        let lines = match self.lines(asked) {
+        let lines = match self.lines(asked, false) {
             Ok(lines) => lines,
             Err(denied) => return denied,
         };
-        let no = self.refusing(id, &lines, false);
+        let no = self.refusing(id, &lines);
         if !no.is_empty() {
             return Said::Denied(no);
         }
@@ -365,8 +369,7 @@ impl Model {
         places.sort();
         let may_go = |(place, ordered): &(Place, bool)| {
             let lines = &self.subjects[&place.3].lines;
-            self.refusing(place.3, lines, false).is_empty()
-                && !(*ordered && lines.keys().any(|key| self.cut(key, place)))
+            self.refusing(place.3, lines).is_empty() && !(*ordered && lines.keys().any(|key| self.cut(key, place)))
         };
         places.iter().find(|place| may_go(place)).map(|(place, _)| place.3)
     }
@@ -401,12 +404,22 @@ impl Model {
         }
     }
 
-    fn refusing(&self, id: u128, target: &Lines, adopt: bool) -> Vec<No> {
+    /// What is adopted is counted as far as numbers go.
+    fn cut_to_type(&self, id: u128, lines: &mut Lines) {
+        for (key, (wanted, _)) in lines.iter_mut() {
+            let had = self.subjects.get(&id).map_or(0, |subject| subject.occupied(key));
+            let others = self.used(key) + self.held(key) - had;
+            *wanted = (*wanted).min(i128::MAX - others);
+        }
+        lines.retain(|_, (wanted, _)| *wanted != 0);
+    }
+
+    fn refusing(&self, id: u128, target: &Lines) -> Vec<No> {
         let mut no = Vec::new();
         for (key, (wanted, _)) in target {
             let growth = wanted - self.subjects.get(&id).map_or(0, |subject| subject.occupied(key));
             let (used, held) = (self.used(key), self.held(key));
-            let enforced = matches!(self.accounts[key].limit, Limit::Enforced(_)) && !adopt;
+            let enforced = matches!(self.accounts[key].limit, Limit::Enforced(_));
             let fits = if enforced { self.has_room(key, growth) } else { (used + held).checked_add(growth).is_some() };
             if growth > 0 && !fits {
                 let reason = if enforced { "over limit" } else { "overflow" };
@@ -416,7 +429,7 @@ impl Model {
         no
     }
 
-    fn lines(&self, asked: &Asked) -> Result<Lines, Said> {
+    fn lines(&self, asked: &Asked, adopt: bool) -> Result<Lines, Said> {
         let bad = |key: &Key, reason, requested| {
             let (used, held) = if self.accounts.contains_key(key) { (self.used(key), self.held(key)) } else { (0, 0) };
             No { key: key.clone(), reason, requested, used, held }
@@ -436,6 +449,7 @@ impl Model {
                 let line = lines.entry(key.clone()).or_insert((0i128, *format));
                 match line.0.checked_add(*amount) {
                     Some(sum) => line.0 = sum,
+                    None if adopt => line.0 = i128::MAX,
                     None => {
                         no.entry(key.clone()).or_insert_with(|| bad(key, "overflow", *amount));
                     }

@@ -9,6 +9,8 @@ const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];
 const COMMANDS: u64 = 3_000;
 const POOL: &str = "capsule.clastix.io";
 
+type Edit = fn(&mut Value);
+
 fn rig() -> Bench {
     let mut bench = Bench::with(families::all(&families::Settings::default()));
     for name in NAMESPACES {
@@ -116,4 +118,51 @@ fn the_same_commands_make_the_same_state() {
         (bench.engine.ledger.digest(), quota)
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_pool_that_is_edited_or_made_again_keeps_what_it_has_given() {
+    let edits: [(&str, Edit); 5] = [
+        ("a further resource", |pool| pool["spec"]["quota"]["hard"]["configmaps"] = json!("3")),
+        ("the order of the line", |pool| pool["spec"]["config"]["orderedQueue"] = json!(true)),
+        ("a further selector", |pool| {
+            let more = json!({"matchLabels": {"tenant": "wind"}});
+            pool["spec"]["selectors"].as_array_mut().unwrap().push(more);
+        }),
+        ("the size", |pool| pool["spec"]["quota"]["hard"]["pods"] = json!("5")),
+        ("the defaults", |pool| drop(pool["spec"].as_object_mut().unwrap().remove("defaults"))),
+    ];
+    let key = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+    for (what, edit) in edits {
+        let mut bench = rig();
+        bench.claim("n0", "one", 4).unwrap();
+        bench.change(&key, edit).unwrap();
+        assert_eq!(bench.allowed_and_claimed("n0"), (4, 4), "after a change of {what}");
+        bench.audit();
+        let mut bench = bench.restart();
+        assert_eq!(bench.allowed_and_claimed("n0"), (4, 4), "after a change of {what} and a restart");
+        let pod = json!({"spec": {"containers": [{"name": "c"}]}});
+        let made = (0..6).filter(|n| bench.create("", "pods", "n0", &format!("p{n}"), pod.clone()).is_ok()).count();
+        assert_eq!(made, 4, "after a change of {what}");
+        bench.audit();
+    }
+
+    let mut bench = rig();
+    bench.claim("n0", "one", 4).unwrap();
+    let spec = bench.shown(POOL, "resourcepools", "", "p").unwrap()["spec"].clone();
+    bench.remove(POOL, "resourcepools", "", "p").unwrap();
+    bench.create(POOL, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
+    assert_eq!(bench.allowed_and_claimed("n0"), (4, 4), "made again");
+    bench.audit();
+}
+
+#[test]
+fn a_name_that_no_account_can_have_is_refused_and_moves_no_other() {
+    let mut bench = rig();
+    let key = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+    let long = "a".repeat(ledger::KEY_TEXT_BYTES_MAX + 1);
+    let refused = bench.change(&key, |pool| pool["spec"]["quota"]["hard"][&long] = json!("1")).unwrap_err();
+    assert!(matches!(refused, Refused::Invalid(_)), "{refused:?}");
+    bench.claim("n0", "one", 4).unwrap();
+    assert_eq!(bench.allowed_and_claimed("n0"), (4, 4));
 }

@@ -252,3 +252,27 @@ fn a_hierarchical_quota_is_decided_together_with_the_others() {
     );
     bench.audit();
 }
+
+#[test]
+fn a_cluster_quota_whose_selector_is_edited_still_counts_by_namespace() {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    for name in ["n0", "n1"] {
+        bench.create("", "namespaces", "", name, json!({"labels": {"team": "a", "of": name}})).unwrap();
+        bench.create("", "configmaps", name, "x", json!({})).unwrap();
+    }
+    let spec = json!({"selector": {"labels": {"matchLabels": {"team": "a"}}}, "quota": {"hard": {"configmaps": "9"}}});
+    let group = "quota.openshift.io";
+    bench.create(group, "clusterresourcequotas", "", "k", json!({"spec": spec})).unwrap();
+    let key = ObjectKey::new(GroupResource::new(group, "clusterresourcequotas"), "", "k");
+    bench.change(&key, |quota| quota["spec"]["selector"]["labels"]["matchLabels"] = json!({"of": "n0"})).unwrap();
+    let policy = policy_name(&key.resource, "", "k");
+    let used = |bench: &Bench, bucket: &str| {
+        let lines = bench.cache.of(&policy).into_iter().filter(|line| &*line.bucket == bucket);
+        lines.map(|line| line.balance.used.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((used(&bench, ""), used(&bench, "n0"), used(&bench, "n1")), ("1".into(), "1".into(), "0".into()));
+    bench.create("", "configmaps", "n0", "y", json!({})).unwrap();
+    assert_eq!((used(&bench, ""), used(&bench, "n0")), ("2".into(), "2".into()));
+    let bench = bench.restart();
+    assert_eq!((used(&bench, ""), used(&bench, "n0")), ("2".into(), "2".into()));
+}

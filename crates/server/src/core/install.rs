@@ -1,0 +1,199 @@
+//! Policies coming into force, changing and going, and the accounts that come and go with them.
+//!
+//! There is one way in ([`Engine::put_in_force`]), at a start as at any other moment: afterwards the policy has exactly
+//! the accounts it lists, in their order, and parts of no others.
+
+use std::sync::Arc;
+
+use families::PolicyObject;
+use kinds::field_error::FieldError;
+use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
+use rules::{Compiled, GroupResource, policy_name};
+use serde_json::Value;
+
+use super::command::Refused;
+use super::engine::Engine;
+use super::event::Publication;
+use super::object::ObjectKey;
+use super::policies::Installed;
+
+/// Where objects are to be measured again.
+pub(super) type Places = Vec<(GroupResource, Arc<str>)>;
+
+impl Engine {
+    /// Compiles the object if it is a policy.
+    pub(super) fn compile(&self, key: &ObjectKey, object: &Value) -> Result<Option<Compiled>, Refused> {
+        if !self.policy_resources.contains(&key.resource) {
+            return Ok(None);
+        }
+        let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
+        let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
+        let compiled = family.compile_among(&policy, &self.near(0)).map_err(Refused::Invalid)?;
+        check_accounts(key, &compiled).map_err(|error| Refused::Invalid(vec![error]))?;
+        Ok(Some(compiled))
+    }
+
+    /// Compiles the policies again that depend on objects of this resource.
+    pub(super) fn recompile_dependents(&mut self, resource: &GroupResource, out: &mut Publication) {
+        let families = self.families.clone();
+        let concerned = families.iter().filter(|family| family.depends_on().contains(resource));
+        for policies in concerned.flat_map(|family| family.policies()) {
+            let stored: Vec<_> =
+                self.shelves.get(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
+            for policy in stored {
+                match self.compile(&policy.key, &policy.value()) {
+                    Ok(Some(compiled)) => self.install(&policy.key, compiled, out),
+                    Ok(None) => {}
+                    Err(refused) => tracing::error!(policy = %policy.key, ?refused, "a policy no longer compiles"),
+                }
+            }
+        }
+    }
+
+    /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or
+    /// adding a quota evicts nobody.
+    pub(super) fn install(&mut self, key: &ObjectKey, compiled: Compiled, out: &mut Publication) {
+        let (_, places) = self.put_in_force(key, compiled, out);
+        self.recount(&places, out);
+        self.close_unlisted(&policy_name(&key.resource, &key.namespace, &key.name), out);
+        self.mark_stale(key.clone(), out);
+    }
+
+    /// Gives a policy its accounts and the rulebook its rules. Charges are as they were: the caller recounts the
+    /// returned places, and then closes what the policy no longer lists. The first of the answer tells whether the
+    /// ledger knew every account before.
+    pub(super) fn put_in_force(
+        &mut self,
+        key: &ObjectKey,
+        compiled: Compiled,
+        out: &mut Publication,
+    ) -> (bool, Places) {
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let before = self.rulebook.id(&name);
+        let same_rules = before
+            .and_then(|id| self.rulebook.compiled(id))
+            .is_some_and(|before| before.fingerprint == compiled.fingerprint && same_names(before, &compiled));
+        let mut places =
+            if same_rules { Vec::new() } else { before.map_or_else(Vec::new, |id| self.rulebook.places(id)) };
+
+        let known =
+            compiled.accounts.iter().all(|one| self.ledger.account(&account_key(&name, &one.resource)).is_some());
+        let accounts = match self.open_accounts(&name, &compiled, out) {
+            Ok(accounts) => accounts,
+            // Names and limits were checked; what is left is the bound on ids, which no machine has the memory to reach.
+            Err(error) => panic!("the accounts of {name} cannot be opened: {error}"),
+        };
+        let namespaces = self.namespaces.values().map(|state| &state.seen);
+        let id = self.rulebook.install(name.clone(), compiled, namespaces);
+        let family = self.families.place(&key.resource).unwrap_or_default();
+        self.policies.put(id, Installed { key: key.clone(), family, name, accounts });
+        if !same_rules {
+            places.extend(self.rulebook.places(id));
+            places.sort();
+            places.dedup();
+        }
+        (known, places)
+    }
+
+    /// Takes a policy out of force; its accounts and every charge on them go.
+    pub(super) fn uninstall(&mut self, key: &ObjectKey, out: &mut Publication) {
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let Some(id) = self.rulebook.id(&name) else { return };
+        for (resource, namespace) in self.rulebook.places(id) {
+            if self.projected_resources.contains(&resource) {
+                let left: Vec<ObjectKey> =
+                    self.objects_in(&resource, &namespace).map(|object| object.key.clone()).collect();
+                left.into_iter().for_each(|key| self.mark_stale(key, out));
+            }
+        }
+        self.rulebook.remove(&name);
+        self.named.forget(id);
+        self.policies.remove(id);
+        self.close_unlisted(&name, out);
+    }
+
+    /// Opens the accounts of a policy, or gives those that are open their limits.
+    pub(super) fn open_accounts(
+        &mut self,
+        policy: &Arc<str>,
+        compiled: &Compiled,
+        out: &mut Publication,
+    ) -> Result<Vec<(Arc<str>, AccountId)>, LedgerError> {
+        let mut opened = Vec::with_capacity(compiled.accounts.len());
+        for account in &compiled.accounts {
+            let key = account_key(policy, &account.resource);
+            let id = match self.ledger.account(&key) {
+                Some(id) => {
+                    let receipt = self.ledger.set_limit(id, account.limit)?;
+                    self.note_receipt(&receipt, out);
+                    id
+                }
+                None => self.ledger.open(key, account.limit)?,
+            };
+            self.touched.push(id);
+            opened.push((account.resource.clone(), id));
+        }
+        Ok(opened)
+    }
+
+    /// Closes every account of a policy, and every part of one, whose resource the policy does not list; all of them
+    /// when it is not in force.
+    pub(super) fn close_unlisted(&mut self, policy: &Arc<str>, out: &mut Publication) {
+        let ledger = &self.ledger;
+        let unlisted = |account: &AccountId| {
+            ledger.key(*account).is_some_and(|key| !self.policies.counts(&key.policy, &key.resource))
+        };
+        let gone: Vec<AccountId> = ledger.accounts_of(policy).filter(unlisted).collect();
+        if gone.is_empty() && self.rulebook.id(policy).is_some() {
+            return;
+        }
+        for account in gone {
+            match self.ledger.close(account) {
+                Ok(receipt) => self.note_receipt(&receipt, out),
+                Err(error) => tracing::error!(%error, %policy, "an account could not be closed: a bug"),
+            }
+        }
+        // Readers forget the policy; what is left of it is published again at the end of the group.
+        out.closed.push(policy.clone());
+        self.touched.extend(self.ledger.accounts_of(policy));
+    }
+
+    /// Closes accounts whose policy is gone, or no longer lists them.
+    pub(super) fn close_orphans(&mut self, out: &mut Publication) {
+        let mut policies: Vec<Arc<str>> = self.ledger.balances().map(|(key, _)| key.policy.clone()).collect();
+        policies.sort();
+        policies.dedup();
+        for policy in policies {
+            self.close_unlisted(&policy, out);
+        }
+    }
+}
+
+fn account_key(policy: &Arc<str>, resource: &Arc<str>) -> AccountKey {
+    AccountKey { policy: policy.clone(), resource: resource.clone(), bucket: "".into() }
+}
+
+/// What the ledger asks of accounts, asked while the policy can still be refused.
+fn check_accounts(policy: &ObjectKey, compiled: &Compiled) -> Result<(), FieldError> {
+    let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
+    if name.len() > KEY_TEXT_BYTES_MAX {
+        let why = format!("must be no more than {KEY_TEXT_BYTES_MAX} bytes with its namespace and kind");
+        return Err(FieldError::invalid("metadata.name", &*policy.name, why));
+    }
+    for account in &compiled.accounts {
+        if account.resource.len() > KEY_TEXT_BYTES_MAX {
+            let why = format!("a resource name must be no more than {KEY_TEXT_BYTES_MAX} bytes");
+            return Err(FieldError::invalid("spec", &*account.resource, why));
+        }
+        if account.limit.amount().is_some_and(|limit| limit.is_negative()) {
+            return Err(FieldError::invalid("spec", &*account.limit_text, "must be greater than or equal to 0"));
+        }
+    }
+    Ok(())
+}
+
+/// Charges refer to accounts by position: a policy that lists other resources is measured anew.
+fn same_names(before: &Compiled, after: &Compiled) -> bool {
+    before.accounts.len() == after.accounts.len()
+        && before.accounts.iter().zip(&after.accounts).all(|(a, b)| a.resource == b.resource)
+}
