@@ -13,19 +13,23 @@
 //! What is deliberately absent: reads by key, iterators, transactions that can be rolled back. A store never interprets a row.
 
 mod batch;
+mod clock;
 pub mod disk;
 pub mod embedded;
 mod error;
 pub mod etcd;
 mod memory;
 mod term;
+mod usage;
 
 pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
+pub use clock::Moment;
 pub use embedded::{EmbeddedStore, Space};
 pub use error::StoreError;
 pub use etcd::EtcdStore;
 pub use memory::{MemoryStore, SharedMemory};
 pub use term::Term;
+pub use usage::Usage;
 
 /// Is given table, key and value of every row.
 pub type Visit<'a> = dyn FnMut(Table, &[u8], &[u8]) + 'a;
@@ -57,5 +61,21 @@ pub trait Store: Send {
     /// Whether there is room for growth; stays up to date. A store that never runs out says so forever.
     fn space(&self) -> Space {
         Space::default()
+    }
+
+    /// How many rows a group may have and still be written the quick way. A group is closed when it has reached them.
+    fn group_rows(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether the state is known to be an older one than was acknowledged once, because somebody restored a backup. Known
+    /// once loaded.
+    fn rewound(&self) -> bool {
+        false
+    }
+
+    /// How large it is; stays up to date.
+    fn usage(&self) -> Usage {
+        Usage::default()
     }
 }

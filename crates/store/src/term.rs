@@ -6,12 +6,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::clock::Moment;
+
 /// The share of a lease that is not counted on, because two clocks never run at quite the same rate.
 const MARGIN: u32 = 10;
+
+/// How often [`Term::doubted`] looks. Timers stand still while a machine sleeps, so the end is not slept up to.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The term of the one writer; cheap to clone. The default never ends: a store that cannot change hands needs no term.
 #[derive(Clone, Debug, Default)]
@@ -19,26 +24,24 @@ pub struct Term(Option<Arc<Limited>>);
 
 #[derive(Debug)]
 struct Limited {
-    began: Instant,
-    /// Until when, in milliseconds after `began`.
+    /// Until when, in milliseconds of the machine's life.
     until: AtomicU64,
     lost: watch::Sender<bool>,
 }
 
 impl Term {
     /// A term that lasts for `lease` from `asked`, the moment before the lease was asked for.
-    pub fn new(asked: Instant, lease: Duration) -> Term {
-        let limited = Limited { began: asked, until: AtomicU64::new(0), lost: watch::Sender::new(false) };
+    pub fn new(asked: Moment, lease: Duration) -> Term {
+        let limited = Limited { until: AtomicU64::new(0), lost: watch::Sender::new(false) };
         let term = Term(Some(Arc::new(limited)));
         term.renew(asked, lease);
         term
     }
 
     /// The lease was renewed, by a request sent at `asked`.
-    pub fn renew(&self, asked: Instant, lease: Duration) {
+    pub fn renew(&self, asked: Moment, lease: Duration) {
         let Some(limited) = &self.0 else { return };
-        let until = asked.saturating_duration_since(limited.began) + (lease - lease / MARGIN);
-        limited.until.fetch_max(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
+        limited.until.fetch_max(asked.after(lease - lease / MARGIN).milliseconds(), Ordering::AcqRel);
     }
 
     /// The lease is gone for good.
@@ -50,10 +53,35 @@ impl Term {
 
     /// Whether somebody else may be the writer by now. It may turn out that nobody is: a renewal then ends the doubt.
     pub fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt_at(Moment::now())
+    }
+
+    fn is_in_doubt_at(&self, now: Moment) -> bool {
         self.0.as_ref().is_some_and(|limited| {
-            *limited.lost.borrow()
-                || limited.began.elapsed().as_millis() >= u128::from(limited.until.load(Ordering::Acquire))
+            *limited.lost.borrow() || now.milliseconds() >= limited.until.load(Ordering::Acquire)
         })
+    }
+
+    /// Whether the lease is gone for good.
+    pub fn is_lost(&self) -> bool {
+        self.0.as_ref().is_some_and(|limited| *limited.lost.borrow())
+    }
+
+    /// Returns when the term is in doubt; never, for a term without end.
+    pub async fn doubted(&self) {
+        if self.0.is_none() {
+            std::future::pending().await
+        }
+        while !self.is_in_doubt() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Returns when the term is not, or no longer, in doubt; never, once it is lost.
+    pub async fn cleared(&self) {
+        while self.is_in_doubt() {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Returns when the lease is gone for good; never, for a term without end.
@@ -70,32 +98,40 @@ impl Term {
 mod tests {
     use super::*;
 
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn later(start: Moment, seconds: u64) -> Moment {
+        start.after(Duration::from_secs(seconds))
+    }
+
     #[test]
     fn a_term_ends_before_its_lease() {
-        let lease = Duration::from_secs(10);
-        let begun = |ago: u64| Term::new(Instant::now() - Duration::from_millis(ago), lease);
-        assert!(!begun(8_000).is_in_doubt());
-        assert!(begun(9_500).is_in_doubt(), "the last tenth is not counted on");
-        assert!(!Term::default().is_in_doubt());
+        let start = Moment::now();
+        let term = Term::new(start, LEASE);
+        assert!(!term.is_in_doubt_at(later(start, 8)));
+        assert!(term.is_in_doubt_at(later(start, 9)), "the last tenth is not counted on");
+        assert!(!Term::default().is_in_doubt_at(later(start, 1_000_000)));
     }
 
     #[test]
     fn a_renewal_ends_the_doubt_and_a_late_answer_does_not_shorten_it() {
-        let start = Instant::now() - Duration::from_secs(20);
-        let term = Term::new(start, Duration::from_secs(10));
-        assert!(term.is_in_doubt());
-        term.renew(start + Duration::from_secs(19), Duration::from_secs(10));
-        assert!(!term.is_in_doubt());
-        term.renew(start + Duration::from_secs(5), Duration::from_secs(10));
-        assert!(!term.is_in_doubt());
+        let start = Moment::now();
+        let term = Term::new(start, LEASE);
+        assert!(term.is_in_doubt_at(later(start, 20)));
+        term.renew(later(start, 19), LEASE);
+        assert!(!term.is_in_doubt_at(later(start, 20)));
+        term.renew(later(start, 5), LEASE);
+        assert!(!term.is_in_doubt_at(later(start, 20)));
     }
 
     #[tokio::test]
     async fn a_lost_term_stays_lost() {
-        let term = Term::new(Instant::now(), Duration::from_secs(10));
+        let term = Term::new(Moment::now(), LEASE);
+        assert!(!term.is_lost());
         term.clone().lose();
         term.lost().await;
-        term.renew(Instant::now(), Duration::from_secs(10));
-        assert!(term.is_in_doubt());
+        term.doubted().await;
+        term.renew(Moment::now(), LEASE);
+        assert!(term.is_in_doubt() && term.is_lost());
     }
 }

@@ -51,21 +51,34 @@ impl Default for Options {
 /// Whether the disk has room for growth. Once it is low, an engine refuses what adds rows and still accepts what removes or
 /// shrinks them; the segments that were written ahead are the room for that.
 #[derive(Clone, Debug, Default)]
-pub struct Space(Arc<[AtomicBool; 2]>);
+pub struct Space(Arc<[AtomicBool; 3]>);
 
 impl Space {
     /// One that is low for good, for whoever wants to see what an engine does then.
     pub fn always_low() -> Space {
-        Space(Arc::new([AtomicBool::new(true), AtomicBool::new(true)]))
+        Space(Arc::new([AtomicBool::new(true), AtomicBool::new(true), AtomicBool::new(false)]))
     }
 
     pub fn is_low(&self) -> bool {
         self.0.iter().any(|low| low.load(Ordering::Relaxed))
     }
 
+    /// Whether not even a deletion can be written: only etcd knows such a state.
+    pub fn is_full(&self) -> bool {
+        self.0[2].load(Ordering::Relaxed)
+    }
+
     /// Spares and snapshots find out on their own, and either is enough.
     fn set_low(&self, duty: Duty, low: bool) {
         self.0[usize::from(duty == Duty::Snapshots)].store(low, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_low(&self, low: bool) {
+        self.0[0].store(low, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_full(&self, full: bool) {
+        self.0[2].store(full, Ordering::Relaxed);
     }
 }
 

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tonic::Code;
+use tokio::time::sleep;
+use tonic::{Code, Status};
 
 use super::client::Client;
 use super::lead::Leadership;
 use super::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
+use super::upkeep::Upkeep;
 use super::{Keys, failed};
 use crate::batch::{Batch, Row, Rows, Table};
 use crate::error::StoreError;
@@ -18,12 +19,15 @@ use crate::error::StoreError;
 /// etcd takes 128 operations in a transaction unless told otherwise; one of them counts the commit, one may drop the marker.
 const TXN_OPS: usize = 126;
 
+/// Rows at which a group takes no further command. What a group adds when it is complete, the ledger's row of each command
+/// and those they share, doubles it, and must still fit into one transaction: a staged group costs five, and is written twice.
+pub const GROUP_ROWS: usize = 56;
+
 /// Below etcd's default of 1.5 MiB for a request, with room for what surrounds the rows.
 const TXN_BYTES: usize = 1024 * 1024;
 
-/// How long an etcd that does not answer is asked again before the commit fails, and with it this leader.
-const PATIENCE: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_millis(50);
+/// How often an etcd without space is asked again.
+const FULL_RETRY: Duration = Duration::from_millis(500);
 
 /// Values longer than this are cut into parts of this length, so that every part fits into a request.
 const PART_BYTES: usize = 512 * 1024;
@@ -93,30 +97,36 @@ pub struct Writer {
     pub client: Client,
     pub keys: Arc<Keys>,
     pub leadership: Arc<Leadership>,
+    pub upkeep: Arc<Upkeep>,
 }
 
 /// One transaction's share of a batch.
 type Piece = Vec<RequestOp>;
 
 impl Writer {
-    /// Makes the rows durable as commit number `commits + 1`.
-    pub async fn commit(&self, rows: LastStates, commits: u64) -> Result<(), StoreError> {
+    /// Makes the rows durable after transaction `number`; the number of the last one it took.
+    pub async fn commit(&self, rows: LastStates, number: u64) -> Result<u64, StoreError> {
         let mut pieces = split(&rows);
         match pieces.len() {
-            0 => self.fenced(Vec::new(), commits, commits + 1).await,
-            1 => self.fenced(pieces.remove(0), commits, commits + 1).await,
-            _ => self.commit_staged(rows, commits).await,
+            0 => self.step(Vec::new(), number).await,
+            1 => self.step(pieces.remove(0), number).await,
+            // From the marker on it counts. Spreading it over the rows may be finished by the next leader, but no other
+            // commit comes before that.
+            _ => {
+                let number = self.stage(&rows, number).await?;
+                self.spread(&rows, number).await
+            }
         }
     }
 
     /// Writes nothing, and succeeds only for the leader.
-    pub async fn confirm(&self, commits: u64) -> Result<(), StoreError> {
-        self.fenced(Vec::new(), commits, commits).await
+    pub async fn confirm(&self, number: u64) -> Result<(), StoreError> {
+        self.fenced(Vec::new(), number, number).await.map(drop)
     }
 
-    /// Finishes or drops what an earlier leader left half done; the number of the last commit.
+    /// Finishes or drops what an earlier leader left half done; the number of the last transaction.
     pub async fn recover(&self) -> Result<u64, StoreError> {
-        let commits = match self.get(&self.keys.commit).await? {
+        let number = match self.get(&self.keys.commit).await? {
             Some(found) => parse_number(&found.value).ok_or_else(|| damaged(&found.key, "it is not a number"))?,
             // The very first start: every later transaction compares with this key, so it must exist.
             None => {
@@ -125,7 +135,7 @@ impl Writer {
                         Compare::created_at(&self.keys.leader, self.leadership.revision),
                         Compare::created_at(&self.keys.commit, 0),
                     ],
-                    success: vec![RequestOp::put(&self.keys.commit, &number(0))],
+                    success: vec![RequestOp::put(&self.keys.commit, &encode_number(0))],
                     failure: vec![RequestOp::get(&self.keys.leader)],
                 };
                 let answer = self.txn(create).await?;
@@ -134,21 +144,13 @@ impl Writer {
             }
         };
         match self.get(&self.keys.marker).await? {
-            // The number moves with the marker, so this batch is the last commit and only has to be spread.
-            Some(marker) => self.finish_staged(&marker, commits).await?,
-            None => self.fenced(vec![RequestOp::delete_prefix(&self.keys.staged)], commits, commits).await?,
+            Some(marker) => self.finish_staged(&marker, number).await,
+            None => self.step(vec![RequestOp::delete_prefix(&self.keys.staged)], number).await,
         }
-        Ok(commits)
     }
 
-    /// Stages the batch in pieces, then sets the marker: from then on it counts. Spreading it over the rows may be finished by
-    /// the next leader, but no other commit comes before that.
-    async fn commit_staged(&self, rows: LastStates, commits: u64) -> Result<(), StoreError> {
-        self.stage(&rows, commits).await?;
-        self.spread(&rows, commits + 1).await
-    }
-
-    async fn stage(&self, rows: &LastStates, commits: u64) -> Result<(), StoreError> {
+    /// Stages the batch in pieces, then sets the marker.
+    async fn stage(&self, rows: &LastStates, mut number: u64) -> Result<u64, StoreError> {
         let mut encoded = Batch::new();
         for (key, value) in rows {
             encoded.push(Row { table: Table::META, key, value: value.as_deref() });
@@ -157,13 +159,14 @@ impl Writer {
         let count = pieces.len() as u64;
         for (index, piece) in pieces.enumerate() {
             let stage = RequestOp::put(&self.staged_key(index as u64), piece);
-            self.fenced(vec![stage], commits, commits).await?;
+            number = self.step(vec![stage], number).await?;
         }
-        let marker = [number(count).as_slice(), &number(crc32fast::hash(encoded.encoded()).into())].concat();
-        self.fenced(vec![RequestOp::put(&self.keys.marker, &marker)], commits, commits + 1).await
+        let checksum = encode_number(crc32fast::hash(encoded.encoded()).into());
+        let marker = [encode_number(count), checksum].concat();
+        self.step(vec![RequestOp::put(&self.keys.marker, &marker)], number).await
     }
 
-    async fn finish_staged(&self, marker: &KeyValue, commits: u64) -> Result<(), StoreError> {
+    async fn finish_staged(&self, marker: &KeyValue, number: u64) -> Result<u64, StoreError> {
         let (count, checksum) = marker.value.split_at_checked(8).unwrap_or_default();
         let (Some(count), Some(checksum)) = (parse_number(count), parse_number(checksum)) else {
             return Err(damaged(&marker.key, "it does not say how many pieces there are"));
@@ -178,53 +181,69 @@ impl Writer {
             return Err(damaged(&marker.key, "the pieces of a commit do not match its checksum"));
         }
         let rows = Rows::decode(&encoded).map(|row| (row.key.to_vec(), row.value.map(<[u8]>::to_vec))).collect();
-        self.spread(&rows, commits).await
+        self.spread(&rows, number).await
     }
 
     /// Writes the rows of a staged batch to their places; the last transaction takes the marker and the pieces away.
-    async fn spread(&self, rows: &LastStates, commits: u64) -> Result<(), StoreError> {
+    async fn spread(&self, rows: &LastStates, mut number: u64) -> Result<u64, StoreError> {
         for piece in split(rows) {
-            self.fenced(piece, commits, commits).await?;
+            number = self.step(piece, number).await?;
         }
         let clean = vec![RequestOp::delete(&self.keys.marker), RequestOp::delete_prefix(&self.keys.staged)];
-        self.fenced(clean, commits, commits).await
+        self.step(clean, number).await
     }
 
-    /// One transaction that only the leader can do, and only after commit `before`. With `after` above it the transaction is
-    /// that commit; otherwise doing it twice must be harmless.
-    async fn fenced(&self, mut operations: Vec<RequestOp>, before: u64, after: u64) -> Result<(), StoreError> {
-        if after != before {
-            operations.push(RequestOp::put(&self.keys.commit, &number(after)));
-        }
+    /// One transaction after number `before`; its own number. Because each has its own, an attempt that was given up and
+    /// arrives late does nothing, however many were made after it.
+    async fn step(&self, mut operations: Vec<RequestOp>, before: u64) -> Result<u64, StoreError> {
+        operations.push(RequestOp::put(&self.keys.commit, &encode_number(before + 1)));
+        self.fenced(operations, before, before + 1).await
+    }
+
+    /// What only the leader can do, and only after transaction `before`.
+    async fn fenced(&self, operations: Vec<RequestOp>, before: u64, after: u64) -> Result<u64, StoreError> {
         let request = TxnRequest {
             compare: vec![
                 Compare::created_at(&self.keys.leader, self.leadership.revision),
-                Compare::has_value(&self.keys.commit, &number(before)),
+                Compare::has_value(&self.keys.commit, &encode_number(before)),
             ],
             success: operations,
             failure: vec![RequestOp::get(&self.keys.leader), RequestOp::get(&self.keys.commit)],
         };
         let answer = self.txn(request).await?;
         if answer.succeeded {
-            return Ok(());
+            return Ok(after);
         }
         self.still_leading(&answer)?;
         // We lead, so nobody but us has counted on: an earlier attempt got through and only its answer was lost.
         match answer.found(1).and_then(|commit| parse_number(&commit.value)) {
-            Some(found) if found == after => Ok(()),
-            found => Err(damaged(&self.keys.commit, &format!("expected commit {before}, found {found:?}"))),
+            Some(found) if found == after => Ok(after),
+            found => Err(damaged(&self.keys.commit, &format!("expected number {before}, found {found:?}"))),
         }
     }
 
-    /// Asks again for a while when etcd does not answer. Whether an attempt got through is found out by the next one.
+    /// Asks again for as long as the lease is not given up. Whether an attempt got through is found out by the next one.
     async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, StoreError> {
-        let started = Instant::now();
+        let term = &self.leadership.term;
+        let ended =
+            || StoreError::Fenced { leader: "nobody that we know of, our lease could not be renewed".to_owned() };
         loop {
-            match self.client.txn(request.clone()).await {
-                Ok(answer) => return Ok(answer),
-                Err(status) if is_passing(status.code()) && started.elapsed() < PATIENCE => sleep(RETRY).await,
-                Err(status) if status.message().contains("database space exceeded") => {
-                    return Err(StoreError::Full { place: "etcd".to_owned() });
+            let answer = tokio::select! {
+                answer = self.client.txn(request.clone()) => answer,
+                () = term.lost() => return Err(ended()),
+            };
+            match answer {
+                Ok(answer) => {
+                    self.upkeep.answered(answer.header.as_ref().map_or(0, |header| header.revision));
+                    return Ok(answer);
+                }
+                // Nothing is lost by waiting: reads go on, and who wants to write is told why not.
+                Err(status) if is_full(&status) => {
+                    self.upkeep.refused();
+                    tokio::select! {
+                        () = sleep(FULL_RETRY) => {}
+                        () = term.lost() => return Err(ended()),
+                    }
                 }
                 Err(status) => return Err(failed("writing to etcd", &status)),
             }
@@ -242,7 +261,7 @@ impl Writer {
         Ok(value)
     }
 
-    async fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, StoreError> {
+    pub async fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, StoreError> {
         let request = RangeRequest { key: key.to_vec(), ..RangeRequest::default() };
         let answer = self.client.range(request).await.map_err(|status| failed("reading from etcd", &status))?;
         Ok(answer.kvs.into_iter().next())
@@ -286,12 +305,12 @@ fn split(rows: &LastStates) -> Vec<Piece> {
     pieces
 }
 
-/// Whether the same request may get through in a moment.
-fn is_passing(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+/// Whether etcd writes nothing more until somebody makes room.
+pub fn is_full(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded")
 }
 
-fn number(number: u64) -> [u8; 8] {
+fn encode_number(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 

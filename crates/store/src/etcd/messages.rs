@@ -3,6 +3,8 @@
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResponseHeader {
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
     #[prost(int64, tag = "3")]
     pub revision: i64,
 }
@@ -186,6 +188,73 @@ pub struct Event {
     /// 0 is a put, 1 a deletion.
     #[prost(int32, tag = "1")]
     pub kind: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    #[prost(bool, tag = "2")]
+    pub physical: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The file, and how much of it is not free for reuse.
+    #[prost(int64, tag = "3")]
+    pub db_size: i64,
+    #[prost(uint64, tag = "5")]
+    pub raft_index: u64,
+    #[prost(int64, tag = "9")]
+    pub db_size_in_use: i64,
+    /// Zero before etcd 3.6, which does not tell.
+    #[prost(int64, tag = "12")]
+    pub db_size_quota: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AlarmRequest {
+    /// 0 asks, 1 raises, 2 takes back.
+    #[prost(int32, tag = "1")]
+    pub action: i32,
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// 0 is any, 1 is "no space".
+    #[prost(int32, tag = "3")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AlarmResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub alarms: Vec<AlarmMember>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub token: String,
 }
 
 /// An answer of which nothing is read.

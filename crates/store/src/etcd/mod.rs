@@ -2,21 +2,27 @@
 //!
 //! ```text
 //!   /bursar/<cluster>/leader          who leads; bound to a lease, so it goes when the leader does
-//!   /bursar/<cluster>/commit          the number of the last commit
+//!   /bursar/<cluster>/commit          the number of the last transaction
 //!   /bursar/<cluster>/rows/<table>/…  the rows
 //!   /bursar/<cluster>/parts/…         the values of rows that are too long for one key
 //!   /bursar/<cluster>/staged/<n>      pieces of a batch that is too large for one transaction
+//!   /bursar/<cluster>/lead            revision minus raft index: a restored etcd is known by it
 //!   /bursar/<cluster>/marker          there while such a batch is complete, and being spread over the rows
 //! ```
 //!
 //! Every transaction compares the leader's key with the one this replica created: a replica that was replaced cannot write,
-//! however late its request arrives. It also compares the number of the last commit, so a request whose answer was lost can be
-//! sent again without being done twice. Start reading at [`EtcdStore`]; [`commit`] has the two ways a batch is written.
+//! however late its request arrives. It also compares the number of the last transaction and moves it on, so a request whose
+//! answer was lost can be sent again, to any member, without being done twice. Start reading at [`EtcdStore`]; [`commit`] has
+//! the two ways a batch is written, [`lead`] how a replica becomes and stays the leader, [`members`] who is asked, [`upkeep`]
+//! what keeps etcd from filling up.
 
 pub mod client;
 mod commit;
 mod lead;
+mod members;
 pub mod messages;
+mod rewound;
+mod upkeep;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,12 +32,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
-use client::{Client, Tls};
+use client::{Client, Credentials, Tls, explain};
 use commit::{Parted, Stored};
 use lead::Leadership;
 use messages::{RangeRequest, prefix_end};
+use upkeep::Upkeep;
 
-use crate::{Batch, Store, StoreError, Table, Term, Visit};
+use crate::{Batch, Space, Store, StoreError, Table, Term, Usage, Visit};
 
 /// What a page of a load aims at.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
@@ -44,10 +51,14 @@ pub struct Config {
     /// `http://host:port`, or `https://…` with `tls`.
     pub endpoints: Vec<String>,
     pub tls: Option<Tls>,
+    /// Who we are, for an etcd with authentication.
+    pub credentials: Option<Credentials>,
     /// Several Bursars share one etcd under different names.
     pub cluster: String,
     /// What the others call us; for people.
     pub replica: String,
+    /// Whether this etcd was reached before: then it is waited for, however long it is away.
+    pub known: bool,
     /// How long after its last sign of life a leader is replaced. etcd's own least is about two seconds.
     pub lease: Duration,
 }
@@ -57,20 +68,34 @@ impl Config {
         Config {
             endpoints,
             tls: None,
+            credentials: None,
             cluster: cluster.to_owned(),
             replica: replica.to_owned(),
+            known: false,
             lease: Duration::from_secs(3),
         }
     }
 
-    /// Reads `etcd://host:port[,host:port…][/cluster]`, or `etcds://…` for TLS. The cluster is `default` when none is named.
+    /// Reads `etcd://[user:password@]host:port[,host:port…][/cluster]`, or `etcds://…` for TLS. The cluster is `default` when
+    /// none is named; a user's name and password are percent-encoded where they have to be.
     pub fn from_url(url: &str, replica: &str) -> Result<Config, StoreError> {
-        let wrong = |what: &str| StoreError::Unusable { why: format!("{url:?} is not an etcd address: {what}") };
+        let shown = redacted(url);
+        let wrong = |what: &str| StoreError::Unusable { why: format!("{shown:?} is not an etcd address: {what}") };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("expected etcd://host:port[,…][/cluster]"))?;
         let scheme = match scheme {
             "etcd" => "http",
             "etcds" => "https",
             _ => return Err(wrong("it begins with etcd:// or etcds://")),
+        };
+        // A password may hold anything but an at sign, which no host's name has.
+        let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+        let credentials = match user.map(|user| user.split_once(':')) {
+            None => None,
+            Some(Some((user, password))) if !user.is_empty() => match (decoded(user), decoded(password)) {
+                (Some(user), Some(password)) => Some(Credentials { user, password }),
+                _ => return Err(wrong("a percent sign is not followed by two hexadecimal digits")),
+            },
+            Some(_) => return Err(wrong("expected user:password before the at sign")),
         };
         let (hosts, cluster) = rest.split_once('/').unwrap_or((rest, ""));
         let endpoints: Vec<String> = hosts.split(',').map(|host| format!("{scheme}://{host}")).collect();
@@ -84,8 +109,39 @@ impl Config {
         let cluster = if cluster.is_empty() { "default" } else { cluster };
         let mut config = Config::new(endpoints, cluster, replica);
         config.tls = (scheme == "https").then(Tls::default);
+        config.credentials = credentials;
         Ok(config)
     }
+}
+
+/// An address as it may be shown: whatever could be a password is left out.
+pub fn redacted(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
+    match rest.rsplit_once('@') {
+        Some((user, rest)) => {
+            let user = user.split_once(':').map_or("", |(user, _)| user);
+            format!("{scheme}{user}:…@{rest}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+/// Text out of its percent-encoding.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        rest = behind;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// The keys of one cluster.
@@ -93,6 +149,7 @@ impl Config {
 struct Keys {
     leader: Vec<u8>,
     commit: Vec<u8>,
+    lead: Vec<u8>,
     rows: Vec<u8>,
     parts: Vec<u8>,
     staged: Vec<u8>,
@@ -105,6 +162,7 @@ impl Keys {
         Keys {
             leader: key("leader"),
             commit: key("commit"),
+            lead: key("lead"),
             rows: key("rows/"),
             parts: key("parts/"),
             staged: key("staged/"),
@@ -143,10 +201,14 @@ pub struct EtcdStore {
     client: Client,
     keys: Arc<Keys>,
     leadership: Arc<Leadership>,
-    /// The number of the last commit; known once loaded.
-    commits: Option<u64>,
+    upkeep: Arc<Upkeep>,
+    /// The number of the last transaction; known once loaded.
+    number: Option<u64>,
     /// How many parts the long rows have, so that they can be removed with them.
     parted: Parted,
+    rewound: bool,
+    /// Goes with the next commit of the state's own numbers: who bumps them does so in that commit.
+    keep_lead: Option<i64>,
     failed: bool,
 }
 
@@ -161,7 +223,7 @@ impl EtcdStore {
             .map_err(|error| StoreError::io("starting the etcd client", error))?;
         let keys = Arc::new(Keys::new(&config.cluster));
         let entered = runtime.enter();
-        let client = Client::new(&config.endpoints, config.tls.as_ref())
+        let client = Client::with_credentials(&config.endpoints, config.tls.as_ref(), config.credentials.clone())
             .map_err(|error| StoreError::io("the etcd endpoints", std::io::Error::other(error)))?;
         drop(entered);
         let leadership = wait(&runtime, {
@@ -178,8 +240,11 @@ impl EtcdStore {
             client,
             keys,
             leadership,
-            commits: None,
+            upkeep: Arc::default(),
+            number: None,
             parted: Parted::new(),
+            rewound: false,
+            keep_lead: None,
             failed: false,
         })
     }
@@ -191,8 +256,19 @@ impl EtcdStore {
         }
     }
 
+    /// The number of the last transaction of a store that may be used.
+    fn usable(&self) -> Result<u64, StoreError> {
+        let why = || StoreError::Unusable { why: "it was not loaded, or failed before".to_owned() };
+        self.number.filter(|_| !self.failed).ok_or_else(why)
+    }
+
     fn writer(&self) -> commit::Writer {
-        commit::Writer { client: self.client.clone(), keys: self.keys.clone(), leadership: self.leadership.clone() }
+        commit::Writer {
+            client: self.client.clone(),
+            keys: self.keys.clone(),
+            leadership: self.leadership.clone(),
+            upkeep: self.upkeep.clone(),
+        }
     }
 }
 
@@ -209,7 +285,11 @@ fn wait<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Se
 impl Store for EtcdStore {
     fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError> {
         let writer = self.writer();
-        let commits = self.run(async move { writer.recover().await })??;
+        let (number, found) = self.run(async move {
+            let number = writer.recover().await?;
+            Ok::<_, StoreError>((number, rewound::look(&writer).await?))
+        })??;
+        (self.rewound, self.keep_lead) = (found.rewound, found.keep);
         let mut next = self.keys.rows.clone();
         let end = prefix_end(&self.keys.rows);
         let mut limit = PAGE_ROWS_FIRST;
@@ -258,37 +338,55 @@ impl Store for EtcdStore {
             })??;
             visit(table, &key, &value);
         }
-        self.commits = Some(commits);
+        self.number = Some(number);
+        // Not before: what is being read here must not be compacted.
+        if let Some(runtime) = &self.runtime {
+            let (client, keys) = (self.client.clone(), self.keys.clone());
+            let (leadership, upkeep) = (self.leadership.clone(), self.upkeep.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = upkeep.run(&client, &keys.leader) => {}
+                    () = leadership.term.lost() => {}
+                }
+            });
+        }
         Ok(())
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        let (Some(commits), false) = (self.commits, self.failed) else {
-            return Err(StoreError::Unusable { why: "it was not loaded, or failed before".to_owned() });
-        };
+        let number = self.usable()?;
         if let Some((table, length)) = batch.oversize() {
             return Err(StoreError::Oversize { table, length });
         }
-        let rows = commit::last_states(&self.keys, batch, &mut self.parted);
+        let mut rows = commit::last_states(&self.keys, batch, &mut self.parted);
+        let kept = self.keep_lead.filter(|_| batch.rows().any(|row| row.table == Table::META));
+        if let Some(lead) = kept {
+            rows.insert(self.keys.lead.clone(), Some(lead.to_be_bytes().to_vec()));
+        }
         let writer = self.writer();
-        let written = self.run(async move { writer.commit(rows, commits).await });
+        let bytes = batch.bytes() as u64;
+        let written = self.run(async move {
+            writer.upkeep.make_way(bytes).await;
+            writer.commit(rows, number).await
+        });
         let written = written.and_then(|written| written);
         match &written {
-            Ok(()) => self.commits = Some(commits + 1),
+            Ok(number) => {
+                self.number = Some(*number);
+                self.keep_lead = self.keep_lead.filter(|_| kept.is_none());
+            }
             Err(_) => self.failed = true,
         }
-        written
+        written.map(drop)
     }
 
     fn confirm(&mut self) -> Result<(), StoreError> {
-        let (Some(commits), false) = (self.commits, self.failed) else {
-            return Err(StoreError::Unusable { why: "it was not loaded, or failed before".to_owned() });
-        };
+        let number = self.usable()?;
         if !self.leadership.term.is_in_doubt() {
             return Ok(());
         }
         let writer = self.writer();
-        let asked = self.run(async move { writer.confirm(commits).await });
+        let asked = self.run(async move { writer.confirm(number).await });
         let confirmed = asked.and_then(|confirmed| confirmed);
         self.failed = confirmed.is_err();
         confirmed
@@ -296,6 +394,22 @@ impl Store for EtcdStore {
 
     fn term(&self) -> Term {
         self.leadership.term.clone()
+    }
+
+    fn rewound(&self) -> bool {
+        self.rewound
+    }
+
+    fn space(&self) -> Space {
+        self.upkeep.space.clone()
+    }
+
+    fn group_rows(&self) -> usize {
+        commit::GROUP_ROWS
+    }
+
+    fn usage(&self) -> Usage {
+        self.upkeep.usage.clone()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), StoreError> {
@@ -317,7 +431,7 @@ impl Drop for EtcdStore {
 }
 
 fn failed(what: &str, status: &Status) -> StoreError {
-    StoreError::io(what, std::io::Error::other(format!("{:?}: {}", status.code(), status.message())))
+    StoreError::io(what, std::io::Error::other(format!("{:?}: {}", status.code(), explain(status))))
 }
 
 #[cfg(test)]
@@ -335,6 +449,31 @@ mod tests {
         for wrong in ["", "a:2379", "http://a", "etcd://", "etcd://a,,b", "etcd:// a", "etcd://a/b/rows"] {
             assert!(Config::from_url(wrong, "r").is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_user_is_read_and_a_password_never_shown() {
+        for (url, user, password, shown) in [
+            ("etcd://root:secret@a:1/c", "root", "secret", "etcd://root:…@a:1/c"),
+            ("etcds://root:a%40b%2Fsecret@a:1,b:2", "root", "a@b/secret", "etcds://root:…@a:1,b:2"),
+            ("etcd://root:p@secret:x@a:1", "root", "p@secret:x", "etcd://root:…@a:1"),
+            ("etcd://root:@a:1", "root", "", "etcd://root:…@a:1"),
+        ] {
+            let config = Config::from_url(url, "r").unwrap();
+            let credentials = config.credentials.clone().unwrap();
+            assert_eq!((credentials.user.as_str(), credentials.password.as_str()), (user, password));
+            assert!(config.endpoints.iter().all(|endpoint| !endpoint.contains("root")), "{config:?}");
+            assert_eq!(redacted(url), shown);
+            assert!(!format!("{config:?}").contains("secret"));
+        }
+        for wrong in
+            ["etcd://root@a:1", "etcd://:secret@a:1", "etcd://u:secret%zz@a:1", "etcd://u:secret@", "x://u:secret@a"]
+        {
+            let error = Config::from_url(wrong, "r").err().unwrap().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert_eq!(redacted("etcd://a:1/c"), "etcd://a:1/c");
+        assert_eq!(redacted("secret@a"), ":…@a");
     }
 
     #[test]

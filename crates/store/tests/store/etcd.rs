@@ -15,35 +15,43 @@ use crate::{Rows, load, one_row};
 /// How long a start of etcd may take on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-struct Etcd {
+pub struct Etcd {
     process: Child,
     folder: tempfile::TempDir,
-    client_port: u16,
+    pub client_port: u16,
     peer_port: u16,
+    more: Vec<String>,
 }
 
 impl Etcd {
-    fn start() -> Etcd {
+    pub fn start() -> Etcd {
+        Etcd::start_with(&[])
+    }
+
+    /// With further flags.
+    pub fn start_with(more: &[&str]) -> Etcd {
         let folder = tempfile::tempdir().unwrap();
         // Both are bound at once, so they differ. Somebody else may take one before etcd does; then the start below is seen
         // to fail and is made again with others.
         let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [client_port, peer_port] = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
         drop(free);
-        let process = Etcd::spawn(&folder, client_port, peer_port);
-        let mut etcd = Etcd { process, folder, client_port, peer_port };
+        let more: Vec<String> = more.iter().map(|&flag| flag.to_owned()).collect();
+        let process = Etcd::spawn(&folder, client_port, peer_port, &more);
+        let mut etcd = Etcd { process, folder, client_port, peer_port, more };
         let started = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", client_port)).is_err() {
             assert!(started.elapsed() < START, "etcd did not start");
             if etcd.process.try_wait().unwrap().is_some() {
-                return Etcd::start();
+                let more: Vec<&str> = etcd.more.iter().map(String::as_str).collect();
+                return Etcd::start_with(&more);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         etcd
     }
 
-    fn spawn(folder: &tempfile::TempDir, client_port: u16, peer_port: u16) -> Child {
+    fn spawn(folder: &tempfile::TempDir, client_port: u16, peer_port: u16, more: &[String]) -> Child {
         let (client, peer) = (format!("http://127.0.0.1:{client_port}"), format!("http://127.0.0.1:{peer_port}"));
         Command::new(etcd_binary())
             .arg("--data-dir")
@@ -51,33 +59,34 @@ impl Etcd {
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap()
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    fn restart(&mut self) {
-        self.process = Etcd::spawn(&self.folder, self.client_port, self.peer_port);
+    pub fn restart(&mut self) {
+        self.process = Etcd::spawn(&self.folder, self.client_port, self.peer_port, &self.more);
     }
 
-    fn config(&self, replica: &str) -> Config {
+    pub fn config(&self, replica: &str) -> Config {
         Config::new(vec![format!("http://127.0.0.1:{}", self.client_port)], "test", replica)
     }
 
     /// Speaks to etcd behind the back of every store.
-    fn talk<T>(&self, work: impl AsyncFnOnce(Client) -> T) -> T {
+    pub fn talk<T>(&self, work: impl AsyncFnOnce(Client) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { work(Client::new(&self.config("").endpoints, None).unwrap()).await })
     }
 
     /// A leader that has read everything, and what it read.
-    fn lead(&self, replica: &str) -> (EtcdStore, Rows) {
+    pub fn lead(&self, replica: &str) -> (EtcdStore, Rows) {
         let mut store = EtcdStore::lead(self.config(replica)).unwrap();
         let rows = load(&mut store).unwrap();
         (store, rows)
@@ -268,12 +277,12 @@ fn encode(batch: &Batch) -> Vec<u8> {
     encoded
 }
 
-async fn get(client: &Client, name: &str) -> Option<KeyValue> {
+pub async fn get(client: &Client, name: &str) -> Option<KeyValue> {
     let key = format!("/bursar/test/{name}").into_bytes();
     client.range(RangeRequest { key, ..RangeRequest::default() }).await.unwrap().kvs.into_iter().next()
 }
 
-async fn put(client: &Client, pairs: &[(&str, &[u8])]) {
+pub async fn put(client: &Client, pairs: &[(&str, &[u8])]) {
     let puts = pairs.iter().map(|(name, value)| RequestOp::put(format!("/bursar/test/{name}").as_bytes(), value));
     client.txn(TxnRequest { success: puts.collect(), ..TxnRequest::default() }).await.unwrap();
 }

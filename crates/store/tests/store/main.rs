@@ -2,8 +2,10 @@
 
 mod embedded;
 mod etcd;
+mod etcd_faults;
 mod faults;
 mod golden;
+mod proxy;
 mod test_disk;
 
 use std::collections::BTreeMap;
