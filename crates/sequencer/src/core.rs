@@ -33,7 +33,11 @@ impl<E: Engine> Core<E> {
     /// Whether the group may take another command. An empty group always may, so that no command is too big to be served.
     pub fn has_room<T>(&self, group: &Group<E, T>) -> bool {
         let commands = group.answers.len();
-        commands == 0 || (commands < self.limits.group_commands && group.batch.bytes() < self.limits.group_bytes)
+        let batch = &group.batch;
+        commands == 0
+            || (commands < self.limits.group_commands
+                && batch.bytes() < self.limits.group_bytes
+                && batch.len() < self.limits.group_rows)
     }
 
     /// Decides one command into the group.

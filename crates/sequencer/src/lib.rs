@@ -44,11 +44,13 @@ pub struct Limits {
     pub group_commands: usize,
     /// Encoded bytes after which a group takes no further command: bounds the memory of a group and the time of its write.
     pub group_bytes: usize,
+    /// Rows after which a group takes no further command; a store may ask for fewer ([`store::Store::group_rows`]).
+    pub group_rows: usize,
 }
 
 impl Default for Limits {
     /// A queue some tens of milliseconds deep at full speed; groups far beyond what waits during one sync.
     fn default() -> Limits {
-        Limits { queue: 4096, group_commands: 1024, group_bytes: 4 * 1024 * 1024 }
+        Limits { queue: 4096, group_commands: 1024, group_bytes: 4 * 1024 * 1024, group_rows: usize::MAX }
     }
 }

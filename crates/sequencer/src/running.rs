@@ -38,6 +38,7 @@ pub fn start<E: Engine>(
     publish: impl FnMut(E::Publication) + Send + 'static,
     limits: Limits,
 ) -> io::Result<Started<E>> {
+    let limits = Limits { group_rows: limits.group_rows.min(store.group_rows()), ..limits };
     let (queue, receiver) = mpsc::channel(limits.queue.max(1));
     let (ended, ending) = watch::channel(());
     let shared = Arc::new(Shared {

@@ -136,7 +136,7 @@ fn submission(runtime: &tokio::runtime::Runtime, handle: &sequencer::Handle<u64,
 #[test]
 fn a_full_queue_refuses_or_waits() {
     let (store, entries, verdict) = gate();
-    let limits = Limits { queue: 1, group_commands: 1, group_bytes: 1 };
+    let limits = Limits { queue: 1, group_commands: 1, group_bytes: 1, ..Limits::default() };
     let (handle, running) = start(Counter::default(), store, drop, limits).unwrap();
     let runtime = runtime();
     // One command is being written, one is decided and waits for the store, one waits in the queue.
@@ -286,7 +286,7 @@ fn dropping_every_handle_ends_it() {
 
 #[test]
 fn groups_are_bounded_by_commands_and_bytes() {
-    let limits = Limits { queue: 1, group_commands: 3, group_bytes: 250 };
+    let limits = Limits { queue: 1, group_commands: 3, group_bytes: 250, ..Limits::default() };
     let mut core = Core::new(Counter::default(), limits);
     let mut commands = (0..).zip([0, 0, 0, 1, 1, 1, 1]);
     let sizes: Vec<_> = std::iter::from_fn(|| {

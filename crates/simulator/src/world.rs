@@ -25,7 +25,7 @@ use crate::rare::{self, Rare};
 use crate::rng::Rng;
 
 /// Groups are small, so that there are many borders between them.
-const LIMITS: Limits = Limits { queue: 1024, group_commands: 4, group_bytes: 4096 };
+const LIMITS: Limits = Limits { queue: 1024, group_commands: 4, group_bytes: 4096, group_rows: usize::MAX };
 
 /// A group on its way to the store, and one more that is decided meanwhile.
 const IN_FLIGHT_MAX: usize = 2;

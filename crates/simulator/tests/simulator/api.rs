@@ -20,7 +20,7 @@ use store::embedded::{EmbeddedStore, Options};
 use store::{Batch, Store, StoreError, Table, Visit};
 
 const OPTIONS: Options = Options { segment_bytes: 32 * 1024, checkpoint_bytes: 64 * 1024, background: false };
-const LIMITS: Limits = Limits { queue: 64, group_commands: 5, group_bytes: 64 * 1024 };
+const LIMITS: Limits = Limits { queue: 64, group_commands: 5, group_bytes: 64 * 1024, group_rows: usize::MAX };
 const COMMANDS: u64 = 600;
 const SEEDS: u64 = 25;
 const NAMESPACES: [&str; 2] = ["blue", "green"];
