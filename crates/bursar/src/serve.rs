@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use server::config::{Config, StoreChoice};
+use server::config::Config;
 use tracing_subscriber::EnvFilter;
 
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
     /// What holds the state: embedded, memory, or etcd://HOST:PORT[,HOST:PORT…][/CLUSTER], etcds:// for TLS
     /// [default: embedded]
     #[arg(long, value_name = "STORE")]
-    store: Option<StoreChoice>,
+    store: Option<String>,
     /// Authority of an etcds:// store's certificates, in PEM
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
@@ -50,7 +50,10 @@ impl Args {
         config.data = self.data.unwrap_or(config.data);
         config.listen = self.listen.unwrap_or(config.listen);
         config.kubeconfig = self.kubeconfig.or(config.kubeconfig);
-        config.store = self.store.unwrap_or(config.store);
+        // Not parsed by clap, which would show a password that stands in it.
+        if let Some(store) = &self.store {
+            config.store = store.parse()?;
+        }
         config.etcd.ca_file = self.etcd_cafile.or(config.etcd.ca_file);
         config.etcd.cert_file = self.etcd_certfile.or(config.etcd.cert_file);
         config.etcd.key_file = self.etcd_keyfile.or(config.etcd.key_file);

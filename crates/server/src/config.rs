@@ -225,7 +225,7 @@ fn default_data() -> PathBuf {
 }
 
 /// Where the state lives.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum StoreChoice {
     /// In the data folder.
@@ -265,7 +265,7 @@ impl FromStr for StoreChoice {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<StoreChoice, ConfigError> {
-        let bad = || ConfigError::Store(text.to_owned());
+        let bad = || ConfigError::Store(store::etcd::redacted(text));
         match text {
             "embedded" => Ok(StoreChoice::Embedded),
             "memory" => Ok(StoreChoice::Memory),
@@ -289,12 +289,19 @@ impl TryFrom<String> for StoreChoice {
     }
 }
 
+/// As it is displayed: an address may hold a password.
+impl fmt::Debug for StoreChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
 impl fmt::Display for StoreChoice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreChoice::Embedded => out.write_str("embedded"),
             StoreChoice::Memory => out.write_str("memory"),
-            StoreChoice::Etcd(address) => out.write_str(address),
+            StoreChoice::Etcd(address) => out.write_str(&store::etcd::redacted(address)),
         }
     }
 }
@@ -388,5 +395,9 @@ mod tests {
                 "{text}"
             );
         }
+        let hidden = "etcd://bursar:secret@a:1".parse::<StoreChoice>().expect("a store");
+        assert_eq!(format!("{hidden} {hidden:?}"), "etcd://bursar:…@a:1 etcd://bursar:…@a:1");
+        let wrong = Config::parse("store: etcd://bursar:secret@a").expect_err("no port");
+        assert!(!wrong.contains("secret"), "{wrong}");
     }
 }

@@ -55,3 +55,36 @@ impl Etcd {
         Etcd { port, _process: process }
     }
 }
+
+/// Sends a signal by its name, such as `-STOP`.
+pub fn signal(process: &Ended, name: &str) {
+    let pid = process.0.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().expect("kill runs").success());
+}
+
+/// An etcd of three members.
+pub struct Cluster {
+    pub ports: [u16; 3],
+    pub members: Vec<Ended>,
+}
+
+impl Cluster {
+    pub fn start(folder: &Path) -> Cluster {
+        let (ports, peers) = ([(); 3].map(|()| free_port()), [(); 3].map(|()| free_port()));
+        let peer = |index: usize| format!("http://127.0.0.1:{}", peers[index]);
+        let all: Vec<String> = (0..3).map(|index| format!("m{index}={}", peer(index))).collect();
+        let member = |index: usize| {
+            let client = format!("http://127.0.0.1:{}", ports[index]);
+            Ended::start(
+                Command::new(part("etcd"))
+                    .arg(format!("--name=m{index}"))
+                    .arg(format!("--data-dir={}", folder.join(format!("etcd{index}")).display()))
+                    .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
+                    .arg(format!("--listen-peer-urls={}", peer(index)))
+                    .arg(format!("--initial-advertise-peer-urls={}", peer(index)))
+                    .arg(format!("--initial-cluster={}", all.join(","))),
+            )
+        };
+        Cluster { ports, members: (0..3).map(member).collect() }
+    }
+}

@@ -82,4 +82,11 @@ async fn state_is_kept_in_an_etcd_with_tls_under_the_name_of_its_cluster() {
         Process::fail(&place.join("four"), &["--store", &store, "--etcd-certfile", &certificate]).await;
     assert_eq!(code, Some(1));
     assert!(complaint.contains("needs its key"), "{complaint}");
+
+    // An authority that etcd's certificate is not from: what is said is what failed.
+    openssl(place, "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout other.key -out other.crt -subj /CN=other");
+    let arguments = ["--store", &store, "--etcd-cafile", &file("other.crt")];
+    let (code, complaint) = Process::fail(&place.join("five"), &arguments).await;
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("certificate"), "{complaint}");
 }

@@ -20,7 +20,11 @@ mod migrate;
 mod owner;
 mod peer;
 mod process;
+// The tests of the store break more with it.
 mod prometheus;
+#[allow(dead_code)]
+#[path = "../../../store/tests/store/proxy.rs"]
+mod proxy;
 mod quota_names;
 mod quotas;
 mod restart;

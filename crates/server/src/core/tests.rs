@@ -245,6 +245,37 @@ fn on_a_full_disk_nothing_new_comes_in_and_what_is_there_can_go() {
     bench.map("y").unwrap();
 }
 
+/// A store that somebody put back to an older backup.
+struct Restored(MemoryStore);
+
+impl Store for Restored {
+    fn load(&mut self, visit: &mut store::Visit<'_>) -> Result<(), store::StoreError> {
+        self.0.load(visit)
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<(), store::StoreError> {
+        self.0.commit(batch)
+    }
+
+    fn rewound(&self) -> bool {
+        true
+    }
+
+    fn close(self: Box<Self>) -> Result<(), store::StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn revisions_of_a_restored_store_go_on_far_above_those_it_knew() {
+    let mut store = MemoryStore::new();
+    let mut batch = Batch::new();
+    batch.put(store::Table::META, status::REVISION_ROW, &41_u64.to_le_bytes());
+    store.commit(&batch).unwrap();
+    let (engine, cache) = Engine::load(&mut Restored(store), families()).unwrap();
+    assert_eq!((engine.revision(), cache.revision()), (1_000_000_041, 1_000_000_041));
+}
+
 #[test]
 fn a_dry_run_is_decided_and_leaves_no_trace() {
     let mut bench = Bench::new();

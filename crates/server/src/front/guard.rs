@@ -10,10 +10,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Response};
-use store::Term;
+use store::{Space, Term};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use super::doubt::Watches;
 use super::refusal::Refusal;
 use super::watch_body::WatchBody;
 use crate::authn::{Authenticator, impersonate};
@@ -37,6 +38,10 @@ pub struct Gate {
     pub clock: fn() -> u64,
     /// How long this replica may answer without asking whether it still leads.
     pub term: Term,
+    /// Whether anything can be written at all.
+    pub space: Space,
+    /// Ends watches when the term is in doubt, or the server closes.
+    pub watches: Arc<Watches>,
     /// Cancelled when the server is to stop: watches end.
     pub closing: CancellationToken,
 }
@@ -121,10 +126,17 @@ where
     // Nothing behind the guard needs a credential, and what is not there cannot be logged.
     request.headers_mut().remove(AUTHORIZATION);
     let watch_seat = if info.is_watch() { Some(gate.in_flight.watch(&identity)?) } else { None };
+    let ending = gate.watches.ending();
     // Probes are answered however busy the server is: being busy is not being dead.
     let probe = !info.is_resource && is_health(&info.path);
+    if probe && info.path.starts_with("/readyz") && gate.term.is_in_doubt() {
+        return Err(Refusal::NotLeading);
+    }
     let exempt = watch_seat.is_some() || probe;
     let work = work(request.method());
+    if work == Work::Write && info.is_resource && gate.space.is_full() && !is_review(&info) {
+        return Err(Refusal::NoSpace);
+    }
     let seat = if exempt { None } else { gate.in_flight.seat(&identity, work).await? };
     let counted = if exempt { None } else { Some(gate.metrics.in_flight(work == Work::Write)) };
     request.extensions_mut().insert(identity);
@@ -144,10 +156,15 @@ where
     Ok(match watch_seat {
         Some(seat) => response.map(|events| {
             let open = (seat, gate.metrics.watch());
-            Body::new(WatchBody::new(events, open, gate.closing.clone()))
+            Body::new(WatchBody::new(events, open, ending))
         }),
         None => response,
     })
+}
+
+/// What is posted to be answered, not to be stored.
+fn is_review(info: &RequestInfo) -> bool {
+    matches!(info.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 fn work(method: &Method) -> Work {

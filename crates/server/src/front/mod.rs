@@ -8,11 +8,13 @@
 //! [`Guard`] is everything after HTTP, around any service; [`prepare`] and [`Prepared::serve`] are the rest, from a
 //! configuration to a clean end.
 
+mod doubt;
 mod guard;
 mod refusal;
 mod start;
 mod watch_body;
 
+pub use doubt::Watches;
 pub use guard::{Gate, Guard, REQUEST_TIME_MAX};
 pub use refusal::Refusal;
 pub use start::{Built, Prepared, StartError, now_seconds, prepare, until_signal};

@@ -25,6 +25,8 @@ pub enum Refusal {
     Timeout,
     /// Another replica may lead by now: what this one knows may be out of date.
     NotLeading,
+    /// The store writes nothing at all.
+    NoSpace,
 }
 
 impl Refusal {
@@ -58,6 +60,11 @@ impl Refusal {
                 details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
                 let message = "this replica does not know whether it still leads; ask again";
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.into())
+            }
+            Refusal::NoSpace => {
+                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
+                let message = "the store is full and refuses every write, deletions included; reading works";
+                (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", message.into())
             }
             Refusal::Timeout => (
                 StatusCode::GATEWAY_TIMEOUT,

@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use http::{Request, Response};
-use store::Term;
+use store::{Space, Term};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::{Gate, Guard};
+use super::{Gate, Guard, Watches};
 use crate::authn::{Accounts, Authenticator, TokenFile, TokenFileError, TokenSigner, TokenSignerError};
 use crate::authz::Rbac;
 use crate::certs::{self, CertError, Pki};
@@ -62,6 +62,7 @@ pub struct Built<S> {
     pub authenticator: Arc<Authenticator>,
     pub metrics: Arc<Metrics>,
     pub term: Term,
+    pub space: Space,
 }
 
 pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
@@ -135,6 +136,9 @@ impl Prepared {
     {
         let serving = ServingCert::new(&self.pki.serving)?;
         let tls = tls::server_config(Arc::clone(&serving), &self.pki.authority.certificate)?;
+        let watches = Arc::new(Watches::new(built.term.clone(), closing.clone()));
+        let (watched, counted) = (Arc::clone(&watches), Arc::clone(&built.metrics));
+        let doubts = tokio::spawn(async move { watched.run(|| counted.doubted()).await });
         let gate = Arc::new(Gate {
             authenticator: built.authenticator,
             rbac: built.rbac,
@@ -142,12 +146,15 @@ impl Prepared {
             metrics: built.metrics,
             clock: now_seconds,
             term: built.term,
+            space: built.space,
+            watches,
             closing: closing.clone(),
         });
         let limits = self.config.limits.listen();
         let renewal = tokio::spawn(renew(self.config, self.names, self.pki.admin, self.url, serving));
         listen::serve(self.listener, tls, Guard::new(gate, built.service), closing, limits).await;
         renewal.abort();
+        doubts.abort();
         Ok(())
     }
 }

@@ -12,9 +12,10 @@ mod process;
 mod requests;
 mod store;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ::store::Usage;
 use families::Families;
 use families::metrics::Samples;
 use parking_lot::Mutex;
@@ -57,6 +58,9 @@ pub struct Metrics {
     webhooks: [WebhookCounters; 2],
     audits: Counter,
     audit_differences: Counter,
+    doubts: Counter,
+    /// Known once a store is measured.
+    usage: OnceLock<Usage>,
     /// Scrapes look at everything; one at a time is enough.
     scraping: Mutex<()>,
     started: Duration,
@@ -89,6 +93,8 @@ impl Metrics {
             webhooks: Default::default(),
             audits: Counter::default(),
             audit_differences: Counter::default(),
+            doubts: Counter::default(),
+            usage: OnceLock::new(),
             scraping: Mutex::default(),
             started: since.unwrap_or_default(),
         }
@@ -134,6 +140,11 @@ impl Metrics {
         counters.durations.observe(took);
     }
 
+    /// This replica did not know whether it still led.
+    pub fn doubted(&self) {
+        self.doubts.add(1);
+    }
+
     pub fn audited(&self, differences: usize) {
         self.audits.add(1);
         self.audit_differences.add(differences as u64);
@@ -173,6 +184,14 @@ impl Metrics {
         }
         out.put(&names::AUDITS, &[], self.audits.get());
         out.put(&names::AUDIT_DIFFERENCES, &[], self.audit_differences.get());
+        out.put(&names::DOUBTS, &[], self.doubts.get());
+        // An embedded store is as large as its folder, which others measure better.
+        if let Some(usage) = self.usage.get().filter(|usage| usage.bytes_max() > 0) {
+            out.put(&names::STORE_BYTES, &[], usage.bytes());
+            out.put(&names::STORE_BYTES_IN_USE, &[], usage.bytes_in_use());
+            out.put(&names::STORE_BYTES_MAX, &[], usage.bytes_max());
+            out.put(&names::STORE_COMPACTIONS, &[], usage.compactions());
+        }
         out.put(&names::REVISION, &[], seen.cache.revision());
         for (resource, count) in seen.cache.counts() {
             out.put(&names::OBJECTS, &[&resource.group, &resource.resource], count);

@@ -43,6 +43,22 @@ pub static AUDITS: Metric =
     Metric::counter("bursar_audits_total", &[], "Recounts of the ledger from the stored objects.");
 pub static AUDIT_DIFFERENCES: Metric =
     Metric::counter("bursar_audit_differences_total", &[], "Accounts that a recount found different: each is a bug.");
+pub static DOUBTS: Metric = Metric::counter(
+    "bursar_leadership_doubts_total",
+    &[],
+    "Times this replica did not know whether it still leads; etcd store only.",
+);
+pub static STORE_BYTES: Metric =
+    Metric::gauge("bursar_store_bytes", &[], "Size of the fullest etcd member's file; etcd store only.");
+pub static STORE_BYTES_IN_USE: Metric = Metric::gauge(
+    "bursar_store_in_use_bytes",
+    &[],
+    "What of it is in use; far below the size, defragmentation gives the rest back.",
+);
+pub static STORE_BYTES_MAX: Metric =
+    Metric::gauge("bursar_store_quota_bytes", &[], "The size at which etcd refuses every write.");
+pub static STORE_COMPACTIONS: Metric =
+    Metric::counter("bursar_store_compactions_total", &[], "Times the leader had etcd drop its history.");
 pub static REVISION: Metric = Metric::gauge("bursar_revision", &[], "The revision up to which writes are visible.");
 pub static OBJECTS: Metric = Metric::gauge("bursar_objects", &["group", "resource"], "Stored objects.");
 pub static PROCESS_START: Metric =
@@ -68,6 +84,11 @@ pub static ALL: &[&Metric] = &[
     &WEBHOOK_DURATION,
     &AUDITS,
     &AUDIT_DIFFERENCES,
+    &DOUBTS,
+    &STORE_BYTES,
+    &STORE_BYTES_IN_USE,
+    &STORE_BYTES_MAX,
+    &STORE_COMPACTIONS,
     &REVISION,
     &OBJECTS,
     &PROCESS_START,

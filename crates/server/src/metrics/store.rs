@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::{Batch, Space, Store, StoreError, Term, Visit};
+use store::{Batch, Space, Store, StoreError, Term, Usage, Visit};
 
 use super::Metrics;
 
@@ -14,6 +14,8 @@ pub struct MeasuredStore {
 
 impl MeasuredStore {
     pub fn new(inner: Box<dyn Store>, metrics: Arc<Metrics>) -> MeasuredStore {
+        // A second store of one server would be a bug; the first stays the one that is shown.
+        let _first = metrics.usage.set(inner.usage());
         MeasuredStore { inner, metrics }
     }
 }
@@ -44,5 +46,17 @@ impl Store for MeasuredStore {
 
     fn space(&self) -> Space {
         self.inner.space()
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn rewound(&self) -> bool {
+        self.inner.rewound()
+    }
+
+    fn group_rows(&self) -> usize {
+        self.inner.group_rows()
     }
 }

@@ -7,11 +7,12 @@ mod status;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::rules::GroupResource;
 use sequencer::{Limits, Running};
 use store::etcd::{self, EtcdStore};
-use store::{EmbeddedStore, MemoryStore, Store, StoreError, Term};
+use store::{EmbeddedStore, MemoryStore, Space, Store, StoreError, Term};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -44,22 +45,68 @@ pub enum ServeError {
     First(kube::Error),
     #[error("stopped because a write could not be made durable: {0}")]
     Sequencer(#[from] sequencer::Failure),
-    #[error("stopped because this replica no longer leads")]
+    #[error("the last writes could not be made durable in time: whoever sent them was not told that they were done")]
+    Stuck,
+    #[error("this replica no longer leads")]
     Replaced,
 }
 
-/// Serves until SIGTERM or SIGINT, or until a write cannot be made durable (an error: the process must not go on).
+impl ServeError {
+    /// Whether only this replica's time as the leader has ended. All it knew is forgotten with it; it may stand by again.
+    fn ends_a_term(&self) -> bool {
+        match self {
+            ServeError::Replaced | ServeError::First(_) => true,
+            ServeError::Store(error)
+            | ServeError::Load(LoadError::Store(error))
+            | ServeError::Sequencer(sequencer::Failure::Store(error)) => {
+                matches!(error, StoreError::Fenced { .. } | StoreError::Io { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Before a replica that had to step down stands by again: whatever made it fail does not make it spin.
+const STAND_BY_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a stop waits for the last group in a full etcd: it must not keep a process that was told to end.
+const LAST_GROUP: Duration = Duration::from_secs(20);
+
+/// Serves until SIGTERM or SIGINT, or until a write cannot be made durable (an error: the process must not go on). Over a
+/// shared store, a replica that was replaced forgets everything and stands by again.
 pub async fn run(config: Config) -> Result<(), ServeError> {
-    let begun = std::time::Instant::now();
     let closing = CancellationToken::new();
     front::until_signal(closing.clone())?;
-    // The store before anything else: who stands by for a leader, or finds the folder taken, shows no sign of life to
-    // clients and writes nothing they might read.
-    let store = tokio::select! {
-        store = open(&config) => store?,
-        () = closing.cancelled() => return Ok(()),
-    };
-    let prepared = front::prepare(config).await?;
+    let shared = matches!(config.store, StoreChoice::Etcd(_));
+    let mut first = true;
+    loop {
+        let begun = std::time::Instant::now();
+        // The store before anything else: who stands by for a leader, or finds the folder taken, shows no sign of life to
+        // clients and writes nothing they might read.
+        let store = tokio::select! {
+            store = open(&config, first) => store?,
+            () = closing.cancelled() => return Ok(()),
+        };
+        match serve_term(store, &config, closing.child_token(), begun).await {
+            Err(error) if shared && error.ends_a_term() && !closing.is_cancelled() => {
+                tracing::warn!(%error, "standing by again");
+                tokio::time::sleep(STAND_BY_AFTER).await;
+            }
+            ended => return ended,
+        }
+        first = false;
+    }
+}
+
+/// Serves for as long as the store is ours. `closing` ends with it: no connection, watch or loop outlives the term.
+async fn serve_term(
+    store: Box<dyn Store>,
+    config: &Config,
+    closing: CancellationToken,
+    begun: std::time::Instant,
+) -> Result<(), ServeError> {
+    let _ended = closing.clone().drop_guard();
+    let prepared = front::prepare(config.clone()).await?;
     let server = Server::start(store, &prepared, closing.clone()).await?;
     prepared.announce()?;
     // A standby's time includes its wait for the leader.
@@ -68,12 +115,12 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
 }
 
 /// Opens the store on a thread of its own: waiting for leadership can take days, and must not keep a stopping process.
-async fn open(config: &Config) -> Result<Box<dyn Store>, ServeError> {
+async fn open(config: &Config, first: bool) -> Result<Box<dyn Store>, ServeError> {
     let (choice, folder) = (config.store.clone(), config.data.join("store"));
     let tls = config.etcd.read()?;
     let (tell, told) = oneshot::channel();
     let work = move || {
-        let opened = open_blocking(choice, tls, &folder);
+        let opened = open_blocking(choice, tls, &folder, first);
         // Nobody listens any more: the process is ending.
         let _ = tell.send(opened);
     };
@@ -82,14 +129,21 @@ async fn open(config: &Config) -> Result<Box<dyn Store>, ServeError> {
     Ok(told.await.map_err(|_| stopped())??)
 }
 
-fn open_blocking(choice: StoreChoice, tls: etcd::client::Tls, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+fn open_blocking(
+    choice: StoreChoice,
+    tls: etcd::client::Tls,
+    folder: &Path,
+    first: bool,
+) -> Result<Box<dyn Store>, StoreError> {
     Ok(match choice {
         StoreChoice::Embedded => Box::new(EmbeddedStore::open_folder(folder)?),
         StoreChoice::Memory => Box::new(MemoryStore::new()),
         StoreChoice::Etcd(address) => {
             let replica = format!("{}-{}", certs::host_name().unwrap_or_default(), std::process::id());
-            tracing::info!(address, replica, "waiting to lead");
+            tracing::info!(address = etcd::redacted(&address), replica, "waiting to lead");
             let mut config = etcd::Config::from_url(&address, &replica)?;
+            // Who has led before knows that the address is right, and waits for as long as it takes.
+            config.known = !first;
             config.tls = config.tls.map(|_| tls);
             let store = EtcdStore::lead(config)?;
             tracing::info!(replica, "leading");
@@ -118,6 +172,8 @@ pub struct Server {
     metrics: Arc<Metrics>,
     /// How long this replica may answer without asking whether it still leads.
     term: Term,
+    /// Whether there is room to write.
+    space: Space,
     sequencer: Running<Command, Answer>,
     /// Controllers and the small loops beside them; stopped before the sequencer, which they write to.
     loops: JoinSet<()>,
@@ -137,7 +193,7 @@ impl Server {
         authz::follow(&rbac, &cache);
         let metrics = Arc::new(Metrics::new(Arc::clone(&registry), &families));
         let store = Box::new(MeasuredStore::new(store, Arc::clone(&metrics)));
-        let term = store.term();
+        let (term, space) = (store.term(), store.space());
         let (published, counted) = (Arc::clone(&cache), Arc::clone(&metrics));
         let publish = move |publication: Publication| {
             counted.decided(&publication.decided);
@@ -164,7 +220,7 @@ impl Server {
             .map_err(ServeError::First)?;
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
-        let event_ttl = std::time::Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
+        let event_ttl = Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl });
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);
@@ -172,7 +228,7 @@ impl Server {
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
-        Ok(Server { api, rbac, authenticator, metrics, term, sequencer, loops })
+        Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, loops })
     }
 
     /// Answers the network until `closing`, then stops everything, last of all the store.
@@ -183,6 +239,7 @@ impl Server {
             authenticator: self.authenticator.clone(),
             metrics: self.metrics.clone(),
             term: self.term.clone(),
+            space: self.space.clone(),
         };
         let served = {
             let serving = prepared.serve(built, closing.clone());
@@ -194,8 +251,14 @@ impl Server {
                     closing.cancel();
                     serving.await
                 }
-                // Another replica leads, or soon will. Whoever runs us starts us again, to stand by.
-                () = self.term.lost() => return Err(ServeError::Replaced),
+                // Another replica leads, or soon will. Whoever is still connected is told to go.
+                () = self.term.lost() => {
+                    closing.cancel();
+                    let _ended = serving.await;
+                    // What it says of the store is known already.
+                    let _replaced = self.stop().await;
+                    return Err(ServeError::Replaced);
+                }
             }
         };
         self.stop().await?;
@@ -204,9 +267,20 @@ impl Server {
 
     /// Stops the controllers, finishes the group under way, closes the store.
     pub async fn stop(self) -> Result<(), ServeError> {
-        let Server { sequencer, mut loops, .. } = self;
+        let Server { sequencer, mut loops, space, .. } = self;
         loops.shutdown().await;
-        Ok(sequencer.shutdown().await?)
+        let stuck = async {
+            loop {
+                tokio::time::sleep(LAST_GROUP).await;
+                if space.is_full() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            ended = sequencer.shutdown() => Ok(ended?),
+            () = stuck => Err(ServeError::Stuck),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use server::identity::Identity;
 use server::metrics::Metrics;
 use server::registry::Registry;
 use server::request::RequestInfo;
-use store::Term;
+use store::{Space, Term};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -139,7 +139,7 @@ fn build(prepared: &Prepared, rbac: Arc<Rbac>, slow: Arc<Slow>) -> Built<impl Ec
     let families = families::Families::new(Vec::new());
     let metrics = Arc::new(Metrics::new(Arc::new(Registry::new()), &families));
     let service = tower::service_fn(move |request| echo(request, Arc::clone(&slow)));
-    Built { service, rbac, authenticator, metrics, term: Term::default() }
+    Built { service, rbac, authenticator, metrics, term: Term::default(), space: Space::default() }
 }
 
 pub trait EchoService:
