@@ -32,6 +32,8 @@ pub struct Server {
     pub target: Target,
     processes: Vec<Ended>,
     folder: TempDir,
+    /// Where its etcd listens, if it has one.
+    etcd: Option<String>,
 }
 
 /// A child that does not outlive us.
@@ -49,8 +51,16 @@ impl Server {
     /// The disk is the one that holds temporary files, for both.
     pub fn bursar(program: &Path) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
-        let (process, target) = start_bursar(program, folder.path())?;
-        Ok(Server { name: "bursar", target, processes: vec![process], folder })
+        let (process, target) = start_bursar(program, folder.path(), "embedded")?;
+        Ok(Server { name: "bursar", target, processes: vec![process], folder, etcd: None })
+    }
+
+    /// Over the etcd of another server: the same disk, the same syncs.
+    pub fn bursar_over(program: &Path, other: &Server) -> anyhow::Result<Server> {
+        let folder = tempfile::tempdir()?;
+        let etcd = other.etcd.as_deref().context("it has no etcd")?;
+        let (process, target) = start_bursar(program, folder.path(), &format!("etcd://{etcd}"))?;
+        Ok(Server { name: "bursar on etcd", target, processes: vec![process], folder, etcd: None })
     }
 
     /// Ends Bursar as an operator would and starts it again on the same data; how long the start took.
@@ -62,7 +72,7 @@ impl Server {
         let status = process.0.wait()?;
         ensure!(status.success(), "the server ended with {status}\n{}", tail(&self.folder.path().join("bursar.log")));
         let started = Instant::now();
-        let (process, target) = start_bursar(program, self.folder.path())?;
+        let (process, target) = start_bursar(program, self.folder.path(), "embedded")?;
         let took = started.elapsed();
         self.processes.push(process);
         self.target = target;
@@ -76,7 +86,7 @@ impl Server {
         let etcd = start_etcd(folder.path(), &etcd_client, &etcd_peer)?;
         let mut api = start_kube(folder.path(), &etcd_client, &kube)?;
         let target = until_ready(&mut api, folder.path(), &kube).await?;
-        Ok(Server { name: "kube-apiserver", target, processes: vec![api, etcd], folder })
+        Ok(Server { name: "kube-apiserver", target, processes: vec![api, etcd], folder, etcd: Some(etcd_client) })
     }
 
     /// CPU time of its processes so far.
@@ -103,10 +113,10 @@ impl Server {
     }
 }
 
-fn start_bursar(program: &Path, folder: &Path) -> anyhow::Result<(Ended, Target)> {
+fn start_bursar(program: &Path, folder: &Path, store: &str) -> anyhow::Result<(Ended, Target)> {
     let log = folder.join("bursar.log");
     let child = Command::new(program)
-        .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store, "--data"])
         .arg(folder.join("data"))
         .arg("--kubeconfig")
         .arg(folder.join("kubeconfig"))
