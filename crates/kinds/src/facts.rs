@@ -227,7 +227,7 @@ impl Reader {
         if !about.default.is_empty() {
             ty.default = Some(serde_json::from_str(about.default).expect("facts: a default is JSON"));
         }
-        ty.allowed = list_of(about.allowed);
+        ty.allowed = list_of(about.allowed).into();
         let id = self.catalogue.add(ty);
         self.plain.insert(key, id);
         id

@@ -83,7 +83,12 @@ pub struct FieldError {
 
 impl FieldError {
     pub fn new(path: impl fmt::Display, reason: Reason, bad_value: Option<Value>, detail: impl Into<String>) -> Self {
-        Self { path: path.to_string(), reason, detail: detail.into(), bad_value }
+        Self {
+            path: cut(path.to_string(), PATH_BYTES_MAX),
+            reason,
+            detail: cut(detail.into(), DETAIL_BYTES_MAX),
+            bad_value,
+        }
     }
 
     pub fn required(path: impl fmt::Display, detail: impl Into<String>) -> Self {
@@ -286,6 +291,19 @@ fn is_unprintable(c: char) -> bool {
 /// Longest rendering of a bad value inside a message. A client may send megabytes in one field; repeating them once per
 /// error would let one request fill the answer and the log.
 pub const SHOWN_VALUE_BYTES_MAX: usize = 4096;
+
+/// Longest path and longest explanation in a message, for the same reason: names of fields and values of an `enum` are as
+/// long as clients make them.
+const PATH_BYTES_MAX: usize = 4096;
+const DETAIL_BYTES_MAX: usize = 16 * 1024;
+
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('…');
+    }
+    text
+}
 
 fn show_value(out: &mut String, value: &Value) {
     let start = out.len();

@@ -4,6 +4,7 @@
 //! Start reading at [`schema::Catalogue`]: built-in kinds and custom resources both become one.
 
 pub mod apply;
+pub mod bounds;
 pub mod builtin;
 pub mod decode;
 pub mod events;

@@ -10,7 +10,7 @@
 //!                           └─ Shape::Object { fields: name -> Field { ty: TypeId, … } }
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -40,10 +40,45 @@ pub struct Type {
     pub nullable: bool,
     pub default: Option<Value>,
     /// The `enum` of the schema; empty means any value.
-    pub allowed: Vec<Value>,
+    pub allowed: Allowed,
     pub description: Option<Box<str>>,
     /// Value rules of custom resources. Built-in kinds are validated by code and have none.
     pub constraints: Option<Box<Constraints>>,
+}
+
+/// The values an `enum` allows, in its order. A long one is looked up and not searched: it may stand in every item of a
+/// long list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allowed {
+    values: Vec<Value>,
+    set: Option<HashSet<Value>>,
+}
+
+/// Up to here comparing one by one is as fast.
+const SEARCHED_MAX: usize = 8;
+
+impl From<Vec<Value>> for Allowed {
+    fn from(values: Vec<Value>) -> Self {
+        let set = (values.len() > SEARCHED_MAX).then(|| values.iter().cloned().collect());
+        Self { values, set }
+    }
+}
+
+impl Allowed {
+    pub fn allows(&self, value: &Value) -> bool {
+        match &self.set {
+            Some(set) => set.contains(value),
+            None => self.values.is_empty() || self.values.contains(value),
+        }
+    }
+}
+
+impl std::ops::Deref for Allowed {
+    type Target = [Value];
+
+    fn deref(&self) -> &[Value] {
+        &self.values
+    }
 }
 
 /// What values of a type look like in JSON.
@@ -198,7 +233,7 @@ pub struct Constraints {
 pub struct Nested {
     pub constraints: Constraints,
     /// The `enum`; empty means any value.
-    pub allowed: Vec<Value>,
+    pub allowed: Allowed,
     pub required: Vec<Box<str>>,
     pub properties: Vec<(Box<str>, Nested)>,
     pub items: Option<Box<Nested>>,
@@ -295,7 +330,7 @@ impl Type {
             name: None,
             nullable: false,
             default: None,
-            allowed: Vec::new(),
+            allowed: Allowed::default(),
             description: None,
             constraints: None,
         }

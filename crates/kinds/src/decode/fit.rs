@@ -13,7 +13,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use serde_json::{Map, Value};
 
 use super::time::{self, Precision};
-use super::{CRD_SCHEMA, DEPTH_MAX, DecodeError, FIELD_PROBLEMS_MAX};
+use super::{CRD_SCHEMA, DEPTH_MAX, DecodeError, FIELD_PROBLEMS_MAX, Room, TooLarge};
 use crate::schema::{Catalogue, Field, Object, Shape, Type, TypeId, Width};
 
 /// An object that fits its kind.
@@ -26,22 +26,27 @@ pub struct Fitted {
 
 /// Checks a value against a type of a built-in kind and brings it into its stored form.
 pub fn fit(catalogue: &Catalogue, ty: TypeId, mut value: Value) -> Result<Fitted, DecodeError> {
-    let mut fit = Fit { catalogue, unknown: Vec::new() };
+    let mut fit = Fit { catalogue, unknown: Vec::new(), room: Room::default() };
     fit.value(ty, &mut value, &Place::Root, 0)?;
     Ok(Fitted { value, unknown: fit.unknown })
 }
 
 /// Sets the fields that are absent from an object and whose schema declares a default, and rounds every entry of a
 /// ResourceList up to a thousandth, which upstream counts among the defaults. Kinds have further defaults which only code
-/// can give.
-pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
+/// can give. Ends with an error, and the object half done, where that would make too much of it.
+pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) -> Result<(), TooLarge> {
+    fill_defaults(catalogue, ty, value, &mut Room::default())
+}
+
+fn fill_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value, room: &mut Room) -> Result<(), TooLarge> {
     match (catalogue.shape(ty), value) {
         (Shape::Object(object), Value::Object(map)) => {
             for field in object.fields() {
                 match (map.get_mut(&*field.name), &catalogue.get(field.ty).default) {
-                    (Some(child), _) => apply_defaults(catalogue, field.ty, child),
+                    (Some(child), _) => fill_defaults(catalogue, field.ty, child, room)?,
                     // A default that is Go's zero is not printed where empty values are omitted.
                     (None, Some(default)) if !(field.omit_empty && !field.pointer && is_zero(default)) => {
+                        room.take(&field.name, default)?;
                         map.insert(field.name.to_string(), default.clone());
                     }
                     (None, _) => {}
@@ -49,16 +54,17 @@ pub fn apply_defaults(catalogue: &Catalogue, ty: TypeId, value: &mut Value) {
             }
         }
         (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| apply_defaults(catalogue, list.item, item));
+            items.iter_mut().try_for_each(|item| fill_defaults(catalogue, list.item, item, room))?;
         }
         (Shape::Map { value, .. }, Value::Object(map)) => {
-            map.values_mut().for_each(|child| apply_defaults(catalogue, *value, child));
+            map.values_mut().try_for_each(|child| fill_defaults(catalogue, *value, child, room))?;
             if catalogue.get(ty).name.as_deref() == Some("v1.ResourceList") {
                 map.values_mut().for_each(round_up_milli);
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 fn is_zero(value: &Value) -> bool {
@@ -84,6 +90,7 @@ fn round_up_milli(value: &mut Value) {
 struct Fit<'a> {
     catalogue: &'a Catalogue,
     unknown: Vec<String>,
+    room: Room,
 }
 
 impl Fit<'_> {
@@ -193,7 +200,7 @@ impl Fit<'_> {
         if let Some(error) = failure {
             return Err(error);
         }
-        self.fill(object.fields(), map);
+        self.fill(object.fields(), map)?;
         Ok(())
     }
 
@@ -234,21 +241,23 @@ impl Fit<'_> {
     }
 
     /// Adds the fields that Go always writes.
-    fn fill(&self, fields: &[Field], map: &mut Map<String, Value>) {
+    fn fill(&mut self, fields: &[Field], map: &mut Map<String, Value>) -> Result<(), TooLarge> {
         for field in fields.iter().filter(|field| !field.omit_empty && !field.pointer) {
             if !map.contains_key(&*field.name)
                 && let Some(zero) = self.zero(field.ty)
             {
+                self.room.take(&field.name, &zero)?;
                 map.insert(field.name.to_string(), zero);
             }
         }
+        Ok(())
     }
 
     /// An item of a list or a value of a map. Null is not absence here: Go makes the zero value of it.
     fn element(&mut self, ty: TypeId, value: &mut Value, place: &Place<'_>, depth: usize) -> Result<(), DecodeError> {
         if value.is_null() {
             *value = self.zero(ty).unwrap_or(Value::Null);
-            return Ok(());
+            return Ok(self.room.take("", value)?);
         }
         self.value(ty, value, place, depth + 1)
     }
@@ -257,9 +266,9 @@ impl Fit<'_> {
     fn zero(&self, ty: TypeId) -> Option<Value> {
         Some(match self.catalogue.shape(ty) {
             Shape::Object(object) => {
-                let mut map = Map::new();
-                self.fill(object.fields(), &mut map);
-                Value::Object(map)
+                let always = object.fields().iter().filter(|field| !field.omit_empty && !field.pointer);
+                let zero = |field: &Field| Some((field.name.to_string(), self.zero(field.ty)?));
+                Value::Object(always.filter_map(zero).collect())
             }
             Shape::String => "".into(),
             Shape::Integer(_) | Shape::Number | Shape::IntOrString => 0.into(),

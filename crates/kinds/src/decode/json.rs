@@ -14,14 +14,26 @@ type Place<'a> = Option<(&'a Catalogue, TypeId)>;
 
 /// Reads one JSON value. The schema is only asked where quantities are and which fields there are.
 pub fn json(bytes: &[u8], schema: Option<(&Catalogue, TypeId)>) -> Result<Parsed, DecodeError> {
+    let mut values = 0;
+    json_inside(bytes, schema, 0, &mut values)
+}
+
+/// The same for a text that stands inside of something else: so many levels and values are above and before it.
+pub(super) fn json_inside(
+    bytes: &[u8],
+    schema: Option<(&Catalogue, TypeId)>,
+    depth: usize,
+    values: &mut usize,
+) -> Result<Parsed, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)?;
-    let mut reader = Reader { text, bytes, at: 0, depth: 0, values: 0, problems: Vec::new() };
+    let mut reader = Reader { text, bytes, at: 0, depth, values: *values, problems: Vec::new() };
     reader.space();
     let value = reader.value(&Path::ROOT, schema)?;
     reader.space();
     if reader.at < bytes.len() {
         return Err(reader.unexpected("after top-level value"));
     }
+    *values = reader.values;
     Ok(Parsed { value, problems: reader.problems })
 }
 

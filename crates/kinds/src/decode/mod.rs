@@ -24,16 +24,10 @@ pub use json::json;
 pub use protobuf::{PROTOBUF_MAGIC, protobuf};
 pub use yaml::yaml;
 
+pub use crate::bounds::{DEPTH_MAX, VALUES_MAX};
+use crate::bounds::{Room, TooLarge};
 use crate::facts::facts;
 use crate::schema::{Catalogue, TypeId};
-
-/// How deep objects and lists may nest. The deepest built-in kinds, CRD schemas aside, need about 20; every walk over an
-/// object is recursive, and this bounds its stack.
-pub const DEPTH_MAX: usize = 128;
-
-/// How many values one body may hold. The smallest value takes two bytes of text and some 32 of memory; this bounds the
-/// memory of a body made of nothing but tiny values, and leaves room for the largest ConfigMap.
-pub const VALUES_MAX: usize = 500_000;
 
 /// How many unknown or duplicate fields are named. Kubernetes names as many; the rest adds nothing for the reader.
 pub const FIELD_PROBLEMS_MAX: usize = 100;
@@ -55,6 +49,9 @@ pub enum DecodeError {
     TooDeep,
     #[error("the object has more than {VALUES_MAX} values")]
     TooManyValues,
+    /// What the kind always has, or has by default, would make too much of it.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error("the body is not valid UTF-8")]
     Utf8,
     /// The bytes are not the envelope of an object.
@@ -145,7 +142,9 @@ pub fn refusal(error: &DecodeError, bytes: &[u8], version: &str, kind: &str) -> 
     match error {
         DecodeError::Syntax(words) if words.starts_with("yaml: ") => unrecognized(""),
         DecodeError::Syntax(_) | DecodeError::TooDeep => unrecognized("couldn't get version/kind; json parse error: "),
-        DecodeError::TooManyValues | DecodeError::Utf8 | DecodeError::Envelope(_) => unrecognized(""),
+        DecodeError::TooManyValues | DecodeError::TooLarge(_) | DecodeError::Utf8 | DecodeError::Envelope(_) => {
+            unrecognized("")
+        }
         DecodeError::Type(_) | DecodeError::Protobuf(_) => {
             format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}")
         }

@@ -213,6 +213,9 @@ impl Reader<'_> {
                         _ => {}
                     }
                 }
+                if held.is_none() {
+                    self.count()?;
+                }
                 map.insert(key, held.unwrap_or(Value::Null));
             }
             Shape::Object(_) => {
@@ -232,7 +235,7 @@ impl Reader<'_> {
     fn leaf(&mut self, ty: TypeId, kind: WireKind, content: Content<'_>, depth: usize) -> Result<Value, DecodeError> {
         self.count()?;
         match kind {
-            WireKind::Raw => return raw(bytes_of(content)?),
+            WireKind::Raw => return self.raw(bytes_of(content)?, depth),
             WireKind::SchemaOrBool | WireKind::SchemaOrArray | WireKind::SchemaOrStrings => {
                 return self.schema_or(kind, bytes_of(content)?, depth);
             }
@@ -302,6 +305,21 @@ impl Reader<'_> {
             (_, None) if others.is_empty() => Value::Null,
             (_, None) => Value::Array(others),
         })
+    }
+
+    /// JSON in the place of a message: it nests in what it stands in.
+    fn raw(&mut self, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+        let mut fields = Fields(bytes);
+        let mut text = &[][..];
+        while let Some((number, content)) = fields.next()? {
+            if number == 1 {
+                text = bytes_of(content)?;
+            }
+        }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        Ok(super::json::json_inside(text, None, depth, &mut self.values)?.value)
     }
 
     fn count(&mut self) -> Result<(), DecodeError> {
@@ -375,18 +393,4 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
         }
     }
     Ok(if is_string { text.into() } else { number_held })
-}
-
-fn raw(bytes: &[u8]) -> Result<Value, DecodeError> {
-    let mut fields = Fields(bytes);
-    let mut text = &[][..];
-    while let Some((number, content)) = fields.next()? {
-        if number == 1 {
-            text = bytes_of(content)?;
-        }
-    }
-    if text.is_empty() {
-        return Ok(Value::Null);
-    }
-    Ok(super::json(text, None)?.value)
 }

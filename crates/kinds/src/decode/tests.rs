@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Body, DecodeError, Format, apply_defaults, body, fit, is_protobuf, protobuf, refusal, strict_refusal, yaml,
+    Body, DEPTH_MAX, DecodeError, Format, apply_defaults, body, fit, is_protobuf, protobuf, refusal, strict_refusal,
+    yaml,
 };
 use crate::facts;
 
@@ -263,13 +264,13 @@ fn a_key_that_yaml_has_twice_is_a_problem_and_the_last_counts() {
 fn declared_defaults_fill_what_is_absent() {
     let service = facts().kind("", "v1", "Service").unwrap();
     let mut value = json!({"spec": {"ports": [{"port": 1}, {"port": 2, "protocol": "UDP"}]}});
-    apply_defaults(&facts().catalogue, service, &mut value);
+    apply_defaults(&facts().catalogue, service, &mut value).unwrap();
     assert_eq!(value["spec"]["ports"][0]["protocol"], "TCP");
     assert_eq!(value["spec"]["ports"][1]["protocol"], "UDP");
 
     let quota = facts().kind("", "v1", "ResourceQuota").unwrap();
     let mut value = json!({"spec": {"hard": {"cpu": "100u", "memory": "1Gi"}}});
-    apply_defaults(&facts().catalogue, quota, &mut value);
+    apply_defaults(&facts().catalogue, quota, &mut value).unwrap();
     assert_eq!(value["spec"]["hard"], json!({"cpu": "1m", "memory": "1Gi"}));
 }
 
@@ -315,6 +316,56 @@ fn protobuf_that_nests_without_end_is_refused() {
     let bytes = [b"k8s\0", &wrap(0x0a, &meta[..])[..], &wrap(0x12, &raw)].concat();
     let ty = facts().kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
     assert_eq!(protobuf(&bytes, &facts().catalogue, ty), Err(DecodeError::TooDeep));
+}
+
+#[test]
+fn json_inside_of_protobuf_nests_in_what_it_stands_in() {
+    let ty = facts().kind("apps", "v1", "ControllerRevision").unwrap();
+    let read = |levels: usize| {
+        let json = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let data = wrap(0x12, &wrap(0x0a, json.as_bytes()));
+        let meta = wrap(0x0a, b"\x0a\x07apps/v1\x12\x12ControllerRevision");
+        protobuf(&[b"k8s\0", &meta[..], &wrap(0x12, &data)].concat(), &facts().catalogue, ty)
+    };
+    assert!(read(DEPTH_MAX - 1).is_ok());
+    assert_eq!(read(DEPTH_MAX), Err(DecodeError::TooDeep));
+}
+
+#[test]
+fn what_aliases_repeat_is_no_longer_than_the_text() {
+    // Four hundred bytes that would be half a million values.
+    let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for n in 1..9 {
+        bomb.push_str(&format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 8].join(",")));
+    }
+    assert!(bomb.len() < 450, "{}", bomb.len());
+    let why = yaml(bomb.as_bytes(), None).unwrap_err().to_string();
+    assert!(why.contains("replay") || why.contains("limit"), "{why}");
+    // One long text, often.
+    let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(10_000), vec!["*a"; 90].join(","));
+    assert!(yaml(text.as_bytes(), None).is_err());
+    // By merging, and below anchors that hold each other.
+    let merged = format!("a: &a {{{}}}\nb: [{}]\n", "k: v, l: w", vec!["{<<: *a}"; 300].join(","));
+    assert!(yaml(merged.as_bytes(), None).is_err());
+    let nested = (0..60).fold("x".to_owned(), |inner, n| format!("&a{n} [{inner}, {inner_text}]", inner_text = "y"));
+    let _ = yaml(format!("a: {nested}").as_bytes(), None);
+    // What people write.
+    let used =
+        "base: &base {image: web, replicas: 3}\none: {<<: *base, name: a}\ntwo: {<<: *base, name: b}\nlist: [*base]\n";
+    let read = yaml(used.as_bytes(), None).unwrap().value;
+    assert_eq!((&read["two"]["image"], &read["list"][0]["replicas"]), (&json!("web"), &json!(3)));
+}
+
+#[test]
+fn a_built_in_kind_adds_a_bounded_number_of_values() {
+    let pod = facts().kind("", "v1", "Pod").unwrap();
+    let pods = |containers: usize| json!({"spec": {"containers": vec![json!({}); containers]}});
+    assert!(fit(&facts().catalogue, pod, pods(10_000)).is_ok());
+    assert!(matches!(fit(&facts().catalogue, pod, pods(190_000)), Err(DecodeError::TooLarge(_))));
+    assert!(matches!(
+        fit(&facts().catalogue, pod, json!({"spec": {"containers": vec![Value::Null; 190_000]}})),
+        Err(DecodeError::TooLarge(_))
+    ));
 }
 
 fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {

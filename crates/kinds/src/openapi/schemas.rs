@@ -187,7 +187,7 @@ impl<'a> Schemas<'a> {
             schema["default"] = default.clone();
         }
         if !allowed.is_empty() {
-            schema["enum"] = allowed.clone().into();
+            schema["enum"] = allowed.to_vec().into();
         }
         schema
     }

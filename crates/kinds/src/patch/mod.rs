@@ -14,7 +14,7 @@ mod tests;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use json::{COPIED_BYTES_MAX, OPERATIONS_MAX, json_patch};
+pub use json::{COPIED_BYTES_MAX, MOVED_VALUES_MAX, OPERATIONS_MAX, json_patch};
 pub use merge::merge_patch;
 pub use strategic::strategic;
 

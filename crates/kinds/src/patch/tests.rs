@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::bounds::{DEPTH_MAX, is_deeper};
 use crate::test_schema::{kind, yaml};
 
 fn smp(kind_name: &str, original: &str, patch: &str) -> Result<Value, PatchError> {
@@ -348,4 +349,50 @@ fn copies_of_copies_stay_bounded() {
     }
     let why = json_patch(json!({"a": ["x".repeat(1000)]}), &Value::Array(operations)).unwrap_err();
     assert!(why.to_string().starts_with("Unable to complete the copy"), "{why}");
+}
+
+#[test]
+fn a_patch_nests_no_deeper_than_anything_may() {
+    let deeper = [
+        json!({"op": "add", "path": "/b", "value": {}}),
+        json!({"op": "move", "from": "/a", "path": "/b/a"}),
+        json!({"op": "move", "from": "/b", "path": "/a"}),
+    ];
+    let nested = |rounds: usize| {
+        let rounds = deeper.iter().cycle().take(3 * rounds).cloned();
+        json_patch(json!({"a": {}}), &Value::Array(rounds.collect()))
+    };
+    let deepest = nested(DEPTH_MAX - 3).unwrap();
+    assert!(!is_deeper(&deepest, DEPTH_MAX - 1) && is_deeper(&deepest, DEPTH_MAX - 2));
+    let why = nested(3_000).unwrap_err();
+    assert_eq!(why, PatchError::Unprocessable("move operation does not apply: /b/a: exceeded max depth".into()));
+    // The same by copies, which double the depth, by long paths, and by values.
+    let copies = vec![json!({"op": "copy", "from": "/a", "path": "/a/b"}); 1_000];
+    assert!(json_patch(json!({"a": {}}), &Value::Array(copies)).unwrap_err().to_string().contains("max depth"));
+    let long = (1..5_000).map(|steps| json!({"op": "add", "path": "/a".repeat(steps), "value": {}}));
+    assert!(json_patch(json!({}), &Value::Array(long.collect())).unwrap_err().to_string().contains("max depth"));
+    let deep = (0..DEPTH_MAX - 1).fold(json!([]), |inner, _| json!([inner]));
+    for op in ["add", "replace"] {
+        let patch = |path: &str| json!([{"op": op, "path": path, "value": deep}]);
+        assert!(json_patch(json!({"a": {}}), &patch("/a")).unwrap_err().to_string().contains("max depth"), "{op}");
+    }
+}
+
+#[test]
+fn a_patch_moves_no_more_than_a_bounded_number_of_values() {
+    let list = || json!({"l": vec![0; 100_000], "m": {}});
+    let insert = vec![json!({"op": "add", "path": "/l/0", "value": 1}); 1_000];
+    let remove = vec![json!({"op": "remove", "path": "/l/0"}); 1_000];
+    let carry =
+        [json!({"op": "move", "from": "/l", "path": "/m/l"}), json!({"op": "move", "from": "/m/l", "path": "/l"})];
+    let carry = carry.iter().cycle().take(1_000).cloned().collect();
+    for operations in [insert, remove, carry] {
+        let why = json_patch(list(), &Value::Array(operations)).unwrap_err();
+        assert!(matches!(&why, PatchError::TooLarge(why) if why.contains("may move 10000000 values")), "{why}");
+    }
+    // What an editor of a long list sends is far below.
+    let append = vec![json!({"op": "add", "path": "/l/-", "value": 1}); OPERATIONS_MAX];
+    assert!(json_patch(list(), &Value::Array(append)).is_ok());
+    let front = vec![json!({"op": "add", "path": "/l/0", "value": 1}); 1_000];
+    assert!(json_patch(json!({"l": vec![0; 1_000]}), &Value::Array(front)).is_ok());
 }

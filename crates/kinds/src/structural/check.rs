@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{ERRORS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX, pattern};
+use super::pattern::Patterns;
+use super::{ERRORS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX};
 use crate::field_error::{FieldError, Path};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -17,14 +18,17 @@ enum Level {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// Every fault of a schema, sorted by text as the API server does.
-pub(super) fn check(schema: &Value, path: &Path<'_>) -> Vec<FieldError> {
-    let mut checker = Checker { errors: Vec::new(), nodes: 0 };
+/// Every fault of a schema, sorted by text as the API server does; or its patterns, compiled.
+pub(super) fn check(schema: &Value, path: &Path<'_>) -> Result<Patterns, Vec<FieldError>> {
+    let mut checker = Checker { errors: Vec::new(), nodes: 0, patterns: Patterns::default() };
     checker.node(schema, path, Level::Root, Context::default(), 0);
     let mut errors = checker.errors;
+    if errors.is_empty() {
+        return Ok(checker.patterns);
+    }
     errors.sort_by_key(FieldError::to_string);
     errors.dedup();
-    errors
+    Err(errors)
 }
 
 /// What a node inherits from where it stands.
@@ -38,6 +42,7 @@ struct Context {
 struct Checker {
     errors: Vec<FieldError>,
     nodes: usize,
+    patterns: Patterns,
 }
 
 impl Checker {
@@ -171,7 +176,7 @@ impl Checker {
 
     fn check_pattern(&mut self, schema: Schema<'_>, path: &Path<'_>) {
         if let Some(text) = schema.text("pattern")
-            && let Err(why) = pattern::compile(text)
+            && let Err(why) = self.patterns.add(text)
         {
             let detail = format!("must be a valid regular expression, but isn't: {why}");
             self.invalid(path.child("pattern"), text, &detail);

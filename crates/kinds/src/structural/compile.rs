@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{Structural, pattern};
+use super::Structural;
+use super::pattern::Patterns;
 use crate::facts::facts;
 use crate::field_error::{FieldError, Path};
 use crate::schema::{Catalogue, Constraints, Field, List, ListType, Nested, Object, Rule, Shape, Type, TypeId, Width};
@@ -13,8 +13,8 @@ use crate::schema::{Catalogue, Constraints, Field, List, ListType, Nested, Objec
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The schema has passed `check`, so what is not understood here does not occur.
-pub(super) fn compile(schema: &Value, path: &Path<'_>) -> Result<Structural, Vec<FieldError>> {
-    let mut compiler = Compiler { catalogue: Catalogue::new(), patterns: HashMap::new(), imported: HashMap::new() };
+pub(super) fn compile(schema: &Value, path: &Path<'_>, patterns: Patterns) -> Result<Structural, Vec<FieldError>> {
+    let mut compiler = Compiler { catalogue: Catalogue::new(), patterns, imported: HashMap::new() };
     let root = compiler.node(schema, true).map_err(|why| vec![FieldError::internal(path, why)])?;
     Ok(Structural {
         catalogue: compiler.catalogue,
@@ -26,7 +26,7 @@ pub(super) fn compile(schema: &Value, path: &Path<'_>) -> Result<Structural, Vec
 
 struct Compiler {
     catalogue: Catalogue,
-    patterns: HashMap<Box<str>, Regex>,
+    patterns: Patterns,
     /// Types taken over from the built-in kinds, by their id there.
     imported: HashMap<TypeId, TypeId>,
 }
@@ -56,7 +56,7 @@ impl Compiler {
         let mut ty = Type::new(shape);
         ty.nullable = flag("nullable");
         ty.default = schema.get("default").filter(|value| !value.is_null()).cloned();
-        ty.allowed = schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default();
+        ty.allowed = schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default().into();
         ty.description = schema.get("description").and_then(Value::as_str).map(Into::into);
         ty.constraints = (constraints != Constraints::default()).then(|| Box::new(constraints));
         Ok(self.catalogue.add(ty))
@@ -180,10 +180,8 @@ impl Compiler {
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or(false);
         let text = |name: &str| schema.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(Box::from);
         let pattern: Option<Box<str>> = text("pattern");
-        if let Some(pattern) = &pattern
-            && !self.patterns.contains_key(pattern)
-        {
-            self.patterns.insert(pattern.clone(), pattern::compile(pattern)?);
+        if let Some(pattern) = &pattern {
+            self.patterns.add(pattern)?;
         }
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
         Ok(Constraints {
@@ -226,7 +224,7 @@ impl Compiler {
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         Ok(Nested {
             constraints: self.constraints(schema)?,
-            allowed: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            allowed: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default().into(),
             required: strings(schema, "required").map(Into::into).collect(),
             properties: properties
                 .map(|(name, property)| Ok((Box::from(name.as_str()), self.nested(property)?)))

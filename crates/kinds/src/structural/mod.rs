@@ -22,11 +22,9 @@ mod rule_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-
-use regex::Regex;
 use serde_json::Value;
 
+use crate::bounds::{Room, TooLarge};
 use crate::field_error::{FieldError, Path, Reason};
 use crate::schema::{Catalogue, TypeId};
 pub use evaluate::OBJECT_COST_MAX;
@@ -40,23 +38,25 @@ pub const SCHEMA_NODES_MAX: usize = 200_000;
 /// Most errors reported for one schema or one object. A client can send a million wrong items; nobody reads them all.
 pub const ERRORS_MAX: usize = 100;
 
+/// How many steps the validation of one object by its schema may take: one for every value, every branch of a junctor that
+/// looks at it, every item whose identity is compared, and one for every eight bytes that a pattern reads. An object as
+/// large as they may be takes a quarter of this where no value is looked at twice.
+pub const VALIDATION_STEPS_MAX: usize = 2_000_000;
+
 /// A checked and compiled schema.
 #[derive(Debug)]
 pub struct Structural {
     catalogue: Catalogue,
     root: TypeId,
-    patterns: HashMap<Box<str>, Regex>,
+    patterns: pattern::Patterns,
     rules: rules::Rules,
 }
 
 impl Structural {
     /// Compiles a schema; `path` is where it stands in the CRD and opens every error.
     pub fn compile(schema: &Value, path: &Path<'_>) -> Result<Self, Vec<FieldError>> {
-        let errors = check::check(schema, path);
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        let mut structural = compile::compile(schema, path)?;
+        let patterns = check::check(schema, path)?;
+        let mut structural = compile::compile(schema, path, patterns)?;
         let errors = defaults::check(&structural, schema, path);
         if !errors.is_empty() {
             return Err(errors);
@@ -79,9 +79,10 @@ impl Structural {
         prune::prune(&self.catalogue, self.root, object)
     }
 
-    /// Fills in defaults, and drops nulls where null is no value.
-    pub fn default(&self, object: &mut Value) {
-        defaults::default(&self.catalogue, self.root, object);
+    /// Fills in defaults, and drops nulls where null is no value. Ends with an error, and the object half done, where that
+    /// would make too much of it.
+    pub fn default(&self, object: &mut Value) -> Result<(), TooLarge> {
+        defaults::default(&self.catalogue, self.root, object, &mut Room::default())
     }
 
     /// What is wrong with an object. On an update, faults of fields that did not change are let pass: the object was
@@ -93,8 +94,8 @@ impl Structural {
         }
         // A rule may take for granted what the schema says; on an object that breaks the schema it would only add noise.
         let blocks = |error: &FieldError| {
-            use Reason::{InternalError, Required, TooLong, TooMany, TypeInvalid};
-            matches!(error.reason, Required | InternalError | TooLong | TooMany | TypeInvalid)
+            use Reason::{Forbidden, InternalError, Required, TooLong, TooMany, TypeInvalid};
+            matches!(error.reason, Required | Forbidden | InternalError | TooLong | TooMany | TypeInvalid)
         };
         if errors.iter().any(blocks) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing \

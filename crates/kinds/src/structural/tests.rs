@@ -232,7 +232,7 @@ fn defaults_fill_what_is_absent() {
         ("{spec: {n: 0, l: [{}, {p: UDP}]}}", "{spec: {n: 0, s: d, o: {x: 1, w: 2}, l: [{p: TCP}, {p: UDP}]}}"),
     ] {
         let mut object = yaml(before);
-        schema.default(&mut object);
+        schema.default(&mut object).unwrap();
         assert_eq!(object, yaml(after), "{before}");
     }
 }
@@ -389,4 +389,101 @@ fn custom_resources_apply_like_any_other() {
     let applied = yaml("{apiVersion: g/v1, kind: K, metadata: {name: x}, spec: {l: [{id: q}]}}");
     let result: Value = crate::apply::apply(Some(&object), &applied, &other, false).unwrap();
     assert_eq!(result["spec"]["l"], yaml("[{id: p}, {id: q}]"));
+}
+
+#[test]
+fn defaults_stop_before_they_fill_the_memory() {
+    let schema = with_spec(&format!(
+        "{{type: object, properties: {{l: {{type: array, items: {{type: object, properties: {{p: {{type: string, default: {}}}}}}}}}, \
+         m: {{type: object, additionalProperties: {{type: object, nullable: false, default: {{q: {}}}, properties: {{q: {{type: string}}}}}}}}}}}}",
+        "x".repeat(200),
+        "y".repeat(200)
+    ));
+    let list = |items: usize| serde_json::json!({"spec": {"l": vec![serde_json::json!({}); items]}});
+    let mut fits = list(5_000);
+    assert_eq!(schema.default(&mut fits), Ok(()));
+    assert_eq!(fits["spec"]["l"][4_999]["p"].as_str().map(str::len), Some(200));
+    let mut bomb = list(150_000);
+    assert_eq!(schema.default(&mut bomb), Err(TooLarge));
+    let filled = bomb["spec"]["l"].as_array().unwrap().iter().filter(|item| item.get("p").is_some()).count();
+    assert!(filled < 8_000, "{filled} items were filled");
+    let entries: serde_json::Map<String, Value> = (0..50_000).map(|n| (n.to_string(), Value::Null)).collect();
+    assert_eq!(schema.default(&mut serde_json::json!({"spec": {"m": entries}})), Err(TooLarge));
+}
+
+#[test]
+fn a_schema_whose_defaults_grow_is_refused() {
+    let items =
+        serde_json::json!({"type": "object", "properties": {"p": {"type": "string", "default": "x".repeat(2_000)}}});
+    let list = serde_json::json!({"type": "array", "items": items, "default": vec![serde_json::json!({}); 1_000]});
+    let fields: serde_json::Map<String, Value> = (0..1_000).map(|n| (format!("f{n}"), list.clone())).collect();
+    let schema =
+        serde_json::json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
+    let errors = Structural::compile(&schema, &Path::new("s")).unwrap_err();
+    assert!(errors[0].to_string().contains("with its defaults the object would be larger"), "{}", errors[0]);
+}
+
+#[test]
+fn a_long_enum_is_looked_up() {
+    let values: Vec<String> = (0..20_000).map(|n| format!("value-{n}")).collect();
+    let item = serde_json::json!({"type": "string", "enum": values});
+    let schema = serde_json::json!({"type": "object", "properties": {"l": {"type": "array", "items": item}}});
+    let schema = Structural::compile(&schema, &Path::new("s")).unwrap();
+    // Compared one by one these are two thousand million comparisons.
+    let object = serde_json::json!({"l": vec!["value-19999"; 100_000]});
+    assert_eq!(schema.validate(&object, None), []);
+    let errors = schema.validate(&serde_json::json!({"l": vec!["x"; 100_000]}), None);
+    assert_eq!(errors.len(), ERRORS_MAX);
+    let text = errors[0].to_string();
+    assert!(text.contains("\"value-255\", \"…\"") && text.len() < 20_000, "{}", text.len());
+}
+
+#[test]
+fn a_validation_is_a_bounded_number_of_steps() {
+    let branches: Vec<Value> = (0..500).map(|n| serde_json::json!({"enum": [n]})).collect();
+    for (what, item) in [
+        ("branches", serde_json::json!({"type": "integer", "anyOf": branches})),
+        (
+            "branches that must all hold",
+            serde_json::json!({"type": "integer", "allOf": vec![serde_json::json!({"minimum": 0}); 500]}),
+        ),
+        ("branches that must not hold", serde_json::json!({"type": "integer", "oneOf": branches})),
+    ] {
+        let schema = serde_json::json!({"type": "object", "properties": {"l": {"type": "array", "items": item}}});
+        let schema = Structural::compile(&schema, &Path::new("s")).unwrap();
+        let few = schema.validate(&serde_json::json!({"l": vec![499; 100]}), None);
+        assert_eq!(few, [], "{what}");
+        let many = schema.validate(&serde_json::json!({"l": vec![499; 10_000]}), None);
+        assert_eq!(
+            many[0].to_string(),
+            "<nil>: Forbidden: validating the object takes more than 2000000 steps",
+            "{what}"
+        );
+    }
+    let patterns: Vec<Value> = (0..50).map(|n| serde_json::json!({"pattern": format!("^a*.{n}")})).collect();
+    let schema = serde_json::json!({"type": "object", "properties": {"s": {"type": "string", "allOf": patterns}}});
+    let schema = Structural::compile(&schema, &Path::new("s")).unwrap();
+    let errors = schema.validate(&serde_json::json!({"s": "a".repeat(1_000_000)}), None);
+    assert!(errors.iter().any(|error| error.to_string().contains("steps")), "{errors:?}");
+}
+
+#[test]
+fn the_patterns_of_a_schema_are_bounded_together() {
+    let with = |patterns: usize, text: &str| {
+        let field =
+            |n: usize| (format!("f{n}"), serde_json::json!({"type": "string", "pattern": format!("{text}{n}")}));
+        let fields: serde_json::Map<String, Value> = (0..patterns).map(field).collect();
+        let schema =
+            serde_json::json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
+        Structural::compile(&schema, &Path::new("s"))
+    };
+    assert!(with(300, "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$").is_ok());
+    for hostile in ["(a{100}){90}", r"\p{L}{200}", "([a-z]{1,9}){300}"] {
+        let errors = with(1_000, hostile).unwrap_err();
+        assert!(
+            errors.iter().any(|error| error.to_string().contains("too large together")),
+            "{hostile}: {}",
+            errors[0]
+        );
+    }
 }

@@ -1,36 +1,55 @@
 //! Are the values of a custom resource allowed? The words are those of Kubernetes' OpenAPI validation.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::{Number, Value};
 
-use super::{ERRORS_MAX, Structural, format};
+use super::{ERRORS_MAX, Structural, VALIDATION_STEPS_MAX, format};
 use crate::field_error::{FieldError, Path, Reason};
-use crate::schema::{Constraints, ListType, Nested, Shape, Type, TypeId, Width};
+use crate::schema::{Allowed, Constraints, ListType, Nested, Shape, Type, TypeId, Width};
 
 /// The path of errors that speak of the object as a whole, as Go prints the absence of one.
 pub(super) const NO_PATH: &str = "<nil>";
 
 pub(super) fn validate(structural: &Structural, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut walk = Walk { structural, errors: Vec::new() };
+    let mut walk = Walk { structural, errors: Vec::new(), steps: Cell::new(VALIDATION_STEPS_MAX) };
     walk.value(structural.root, object, old, &Path::ROOT);
-    walk.errors
+    walk.finish()
 }
 
-/// A value on its own, such as a default.
-pub(super) fn validate_part(structural: &Structural, ty: TypeId, value: &Value) -> Vec<FieldError> {
-    let mut walk = Walk { structural, errors: Vec::new() };
+/// A value on its own, such as a default. `steps` is what is left for it, and for what comes after.
+pub(super) fn validate_part(structural: &Structural, ty: TypeId, value: &Value, steps: &mut usize) -> Vec<FieldError> {
+    let mut walk = Walk { structural, errors: Vec::new(), steps: Cell::new(*steps) };
     walk.value(ty, value, None, &Path::ROOT);
-    walk.errors
+    *steps = walk.steps.get();
+    walk.finish()
 }
 
 struct Walk<'s> {
     structural: &'s Structural,
     errors: Vec<FieldError>,
+    /// How many steps are left; at none, nothing is looked at any more.
+    steps: Cell<usize>,
 }
 
 impl Walk<'_> {
+    /// Pays for work; tells whether there was enough left.
+    fn step(&self, steps: usize) -> bool {
+        self.steps.set(self.steps.get().saturating_sub(steps));
+        self.steps.get() > 0
+    }
+
+    fn finish(self) -> Vec<FieldError> {
+        if self.steps.get() == 0 {
+            // What was found until then may be an error of not having looked.
+            let detail = format!("validating the object takes more than {VALIDATION_STEPS_MAX} steps");
+            return vec![FieldError::forbidden(NO_PATH, detail)];
+        }
+        self.errors
+    }
+
     fn report(&mut self, error: FieldError) {
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(error);
@@ -39,7 +58,7 @@ impl Walk<'_> {
 
     fn value(&mut self, id: TypeId, value: &Value, old: Option<&Value>, path: &Path<'_>) {
         // What did not change was accepted before; a stricter schema does not lock its owner out.
-        if old == Some(value) || self.errors.len() >= ERRORS_MAX {
+        if !self.step(1) || self.errors.len() >= ERRORS_MAX || old == Some(value) {
             return;
         }
         let catalogue = &self.structural.catalogue;
@@ -113,6 +132,9 @@ impl Walk<'_> {
     /// Items of a set, and keys of a keyed list, occur once.
     fn identities(&mut self, list_type: &ListType, items: &[Value], path: &Path<'_>) {
         let mut seen: HashMap<String, bool> = HashMap::new();
+        if !self.step(items.len()) {
+            return;
+        }
         for (i, item) in items.iter().enumerate() {
             let (identity, shown) = match list_type {
                 ListType::Atomic => return,
@@ -158,7 +180,7 @@ impl Walk<'_> {
                 if let Some(max) = rules.max_items.filter(|max| above(count, *max)) {
                     errors.push(FieldError::too_many(path, count, to_usize(max)));
                 }
-                if rules.unique_items {
+                if rules.unique_items && self.step(count) {
                     let mut seen = std::collections::HashSet::new();
                     if !items.iter().all(|item| seen.insert(item.to_string())) {
                         errors.push(FieldError::invalid(path, "", body(path, "shouldn't contain duplicates")));
@@ -195,6 +217,7 @@ impl Walk<'_> {
             }
         }
         if let Some(pattern) = &rules.pattern
+            && self.step(text.len() / 8)
             && self.structural.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text))
         {
             errors.push(FieldError::invalid(path, text, body(path, format_args!("should match '{pattern}'"))));
@@ -212,17 +235,15 @@ impl Walk<'_> {
         let mut errors = Vec::new();
         let name = || crate::field_error::quote(&path.to_string());
         let whole = |detail: String| FieldError::invalid(NO_PATH, "", detail);
-        let fewest = |failures: Vec<Vec<FieldError>>| failures.into_iter().min_by_key(Vec::len).unwrap_or_default();
         if !rules.any_of.is_empty() {
-            let failures: Vec<_> = rules.any_of.iter().map(|branch| self.nested(branch, value, path)).collect();
-            if failures.iter().all(|failure| !failure.is_empty()) {
+            let (valid, fewest) = self.branches(&rules.any_of, value, path);
+            if valid == 0 {
                 errors.push(whole(format!("{} must validate at least one schema (anyOf)", name())));
-                errors.extend(fewest(failures));
+                errors.extend(fewest);
             }
         }
         if !rules.one_of.is_empty() {
-            let failures: Vec<_> = rules.one_of.iter().map(|branch| self.nested(branch, value, path)).collect();
-            let valid = failures.iter().filter(|failure| failure.is_empty()).count();
+            let (valid, fewest) = self.branches(&rules.one_of, value, path);
             if valid != 1 {
                 let found = match valid {
                     0 => "Found none valid".to_owned(),
@@ -230,14 +251,19 @@ impl Walk<'_> {
                 };
                 errors.push(whole(format!("{} must validate one and only one schema (oneOf). {found}", name())));
                 if valid == 0 {
-                    errors.extend(fewest(failures));
+                    errors.extend(fewest);
                 }
             }
         }
         if !rules.all_of.is_empty() {
-            let failures: Vec<_> = rules.all_of.iter().map(|branch| self.nested(branch, value, path)).collect();
-            let failed = failures.iter().filter(|failure| !failure.is_empty()).count();
-            errors.extend(failures.into_iter().flatten());
+            let mut failed = 0;
+            for branch in &rules.all_of {
+                let failures = self.nested(branch, value, path);
+                failed += usize::from(!failures.is_empty());
+                if errors.len() < ERRORS_MAX {
+                    errors.extend(failures);
+                }
+            }
             if failed > 0 {
                 let none = if failed == rules.all_of.len() { ". None validated" } else { "" };
                 errors.push(whole(format!("{} must validate all the schemas (allOf){none}", name())));
@@ -251,7 +277,31 @@ impl Walk<'_> {
         errors
     }
 
+    /// How many branches a value satisfies, and the faults of the one it comes closest to.
+    fn branches(&self, branches: &[Nested], value: &Value, path: &Path<'_>) -> (usize, Vec<FieldError>) {
+        let mut valid = 0;
+        let mut fewest: Option<Vec<FieldError>> = None;
+        for branch in branches {
+            let failures = self.nested(branch, value, path);
+            valid += usize::from(failures.is_empty());
+            if fewest.as_ref().is_none_or(|fewest| failures.len() < fewest.len()) {
+                fewest = Some(failures);
+            }
+        }
+        (valid, fewest.unwrap_or_default())
+    }
+
     fn nested(&self, nested: &Nested, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
+        if !self.step(1) {
+            return Vec::new();
+        }
+        let errors = self.nested_errors(nested, value, path);
+        // Branches that fail are the rule, and their faults are mostly thrown away: they are work all the same.
+        self.step(errors.iter().map(|error| (error.path.len() + error.detail.len()) / 64).sum());
+        errors
+    }
+
+    fn nested_errors(&self, nested: &Nested, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
         let mut errors = self.constraints(&nested.constraints, value, path);
         errors.extend(not_allowed(&nested.allowed, value, path));
         if let Value::Object(fields) = value {
@@ -259,6 +309,9 @@ impl Walk<'_> {
                 errors.push(FieldError::required(path.child(name), ""));
             }
             for (name, below) in &nested.properties {
+                if errors.len() >= ERRORS_MAX {
+                    break;
+                }
                 if let Some(field) = fields.get(&**name) {
                     errors.extend(self.nested(below, field, &path.child(name)));
                 }
@@ -345,12 +398,18 @@ fn outside_width(shape: &Shape, value: &Value, path: &Path<'_>) -> Option<FieldE
     (!fits).then(|| FieldError::new(NO_PATH, Reason::Invalid, Some("".into()), detail()))
 }
 
-fn not_allowed(allowed: &[Value], value: &Value, path: &Path<'_>) -> Option<FieldError> {
-    if allowed.is_empty() || allowed.contains(value) {
+/// How many values of an `enum` a refusal lists.
+const LISTED_MAX: usize = 256;
+
+fn not_allowed(allowed: &Allowed, value: &Value, path: &Path<'_>) -> Option<FieldError> {
+    if allowed.allows(value) {
         return None;
     }
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let supported: Vec<String> = allowed.iter().map(text).collect();
+    let mut supported: Vec<String> = allowed.iter().take(LISTED_MAX).map(text).collect();
+    if supported.len() < allowed.len() {
+        supported.push("…".to_owned());
+    }
     Some(FieldError::not_supported(path, value.clone(), &supported))
 }
 

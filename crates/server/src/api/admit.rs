@@ -177,7 +177,7 @@ impl Api {
             return Err("the patched object is of another kind".into());
         }
         let (mut value, _) = fit(value, Vec::new(), &Expected::main(served)).map_err(|error| error.to_string())?;
-        self.default(served, &mut value);
+        self.default(served, &mut value).map_err(|error| error.message)?;
         Ok(value)
     }
 

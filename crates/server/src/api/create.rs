@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::WriteOptions;
-use super::prepare::{Admitting, Expected, draft, schema_errors};
+use super::prepare::{Admitting, Expected, check_size, draft, schema_errors};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission::{self, Reservation};
 use crate::core::{Draft, Object, ObjectKey, Refused, WriteKind};
@@ -65,7 +65,7 @@ impl Api {
         let key = ObjectKey::new(served.storage().clone(), call.namespace(), &name);
         self.check_namespace(&key)?;
         clear_status(served, &mut object);
-        self.default(served, &mut object);
+        self.default(served, &mut object)?;
         // What the creator owns is what was sent, with its defaults; the rest is the server's doing.
         let managed = match author {
             None => None,
@@ -114,6 +114,7 @@ impl Api {
         self.check_grant(call, &key, None, &object)?;
         self.ask_webhooks(&reviewed, &object, warnings).await?;
         let draft = draft(served, object, managed.as_deref())?;
+        check_size(&draft, None)?;
         Ok(Prepared { key, draft, reservation })
     }
 

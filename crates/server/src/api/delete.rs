@@ -114,7 +114,8 @@ impl Api {
         for _ in 0..RETRIES_MAX {
             let not_found = || ApiError::not_found(&key.resource, &key.name);
             let stored = self.parts().cache.get(key).ok_or_else(not_found)?;
-            let old = self.tree(&call.served, &stored);
+            // What cannot be read can still be removed.
+            let old = self.tree(&call.served, &stored).unwrap_or_else(|_| stored.value());
             check_preconditions(key, options, &old)?;
             let mut warnings = Vec::new();
             let reviewed = Reviewed {

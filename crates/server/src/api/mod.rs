@@ -94,6 +94,8 @@ struct Inner {
     virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
     admission: Admitter,
+    /// Places for long requests.
+    apart: Arc<tokio::sync::Semaphore>,
     evictions: evict::Turns,
 }
 
@@ -102,6 +104,14 @@ struct Call {
     info: RequestInfo,
     query: Query,
     headers: HeaderMap,
+/// A body, or an object to be changed, that is longer than this is worked on apart.
+const LONG_BYTES_MIN: usize = 64 * 1024;
+
+/// How many long requests are worked on at once: enough to keep every core busy while some wait for the disk.
+fn long_requests_max() -> usize {
+    2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
     identity: Arc<Identity>,
     served: Arc<Served>,
     body: Bytes,
@@ -174,6 +184,7 @@ impl Api {
                 virtuals,
                 openapi,
                 admission,
+                apart: Arc::new(tokio::sync::Semaphore::new(long_requests_max())),
                 evictions: evict::Turns::default(),
             }),
         }
@@ -229,7 +240,28 @@ impl Api {
         })?;
         let now_ms = (self.parts().clock)();
         let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms };
-        self.dispatch(call).await
+        if self.is_long(&call) { self.dispatch_apart(call).await } else { self.dispatch(call).await }
+    }
+
+    /// Whether a request is more than a moment's work: reading, defaulting, validating and writing a megabyte takes some
+    /// hundredths of a second, during which a thread that serves sockets serves none.
+    fn is_long(&self, call: &Call) -> bool {
+        let is_stored_long = || {
+            let stored = self.parts().cache.get(&call.key());
+            stored.is_some_and(|stored| stored.json.len() > LONG_BYTES_MIN)
+        };
+        call.body.len() > LONG_BYTES_MIN || (matches!(&*call.info.verb, "patch" | "update") && is_stored_long())
+    }
+
+    /// Answers on a thread of its own, a few such requests at a time.
+    async fn dispatch_apart(&self, call: Call) -> ApiResult<Response<Body>> {
+        let place = self.inner.apart.clone().acquire_owned().await.map_err(|_| ApiError::stopping())?;
+        let (api, runtime) = (self.clone(), tokio::runtime::Handle::current());
+        let answered = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            runtime.block_on(api.dispatch(call))
+        });
+        answered.await.map_err(ApiError::internal)?
     }
 
     async fn dispatch(&self, call: Call) -> ApiResult<Response<Body>> {

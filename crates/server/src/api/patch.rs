@@ -3,8 +3,8 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use kinds::apply::ApplyError;
-use kinds::decode::Format;
-use kinds::field_error::FieldError;
+use kinds::decode::{DecodeError, Format};
+use kinds::field_error::{FieldError, SHOWN_VALUE_BYTES_MAX};
 use kinds::patch::{self, PatchError};
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ impl Api {
                     None => continue,
                 }
             };
-            let old = self.tree(&call.served, &stored);
+            let old = self.tree(&call.served, &stored)?;
             let new = patch.apply(Some(&old), call, expected, &options, &author, subresource, &mut warnings)?;
             check_name(call, &new)?;
             let given = meta::text(&new, "resourceVersion");
@@ -186,11 +186,14 @@ impl Patch {
         // A patch changes an object, not what kind of object it is.
         expected.check_kind(&mut value)?;
         let refused = |why: String| {
-            let shown = self.value.to_string();
+            // Nobody reads a megabyte that they sent.
+            let shown: String = self.value.to_string().chars().take(SHOWN_VALUE_BYTES_MAX).collect();
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why)])
         };
-        let (value, problems) =
-            fit(value, self.problems.clone(), expected).map_err(|error| refused(error.to_string()))?;
+        let (value, problems) = fit(value, self.problems.clone(), expected).map_err(|error| match error {
+            DecodeError::TooLarge(_) => ApiError::object_too_large(),
+            error => refused(error.to_string()),
+        })?;
         match options.field_validation {
             FieldValidation::Strict if !problems.is_empty() => {
                 Err(refused(format!("strict decoding error: {}", problems.join(", "))))

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use families::{Admission, Made, Operation, World};
+use kinds::bounds::OBJECT_BYTES_MAX;
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
 use rules::GroupResource;
@@ -16,7 +17,7 @@ use super::options::FieldValidation;
 use super::{Api, ApiError, ApiResult, Call, meta};
 use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
-use crate::core::{Answer, Cache, Command, Draft, ObjectKey, Refused, Write, WriteKind, Written};
+use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Refused, Write, WriteKind, Written};
 use crate::registry::{CustomKind, Schema, Served, api_version};
 
 /// What kind a body has to be of.
@@ -119,6 +120,9 @@ pub(super) fn parse(format: Format, bytes: &[u8], expected: &Expected<'_>) -> Ap
 }
 
 fn unreadable(expected: &Expected<'_>, bytes: &[u8], error: &DecodeError) -> ApiError {
+    if matches!(error, DecodeError::TooManyValues | DecodeError::TooLarge(_)) {
+        return ApiError::object_too_large();
+    }
     ApiError::bad_request(decode::refusal(error, bytes, expected.version, expected.kind))
 }
 
@@ -169,8 +173,10 @@ impl Api {
         let parsed = parse(body_format(&call.headers)?, &call.body, expected)?;
         let mut value = parsed.value;
         expected.check_kind(&mut value)?;
-        let (value, problems) = fit(value, parsed.problems, expected)
-            .map_err(|error| expected.not_as("", expected.version, &error.to_string()))?;
+        let (value, problems) = fit(value, parsed.problems, expected).map_err(|error| match error {
+            DecodeError::TooLarge(_) => ApiError::object_too_large(),
+            error => expected.not_as("", expected.version, &error.to_string()),
+        })?;
         match validation {
             FieldValidation::Strict if !problems.is_empty() => {
                 let why = format!("strict decoding error: {}", problems.join(", "));
@@ -185,12 +191,14 @@ impl Api {
     }
 
     /// Defaults that schema and kind give.
-    pub(super) fn default(&self, served: &Served, value: &mut Value) {
-        match &served.custom {
+    pub(super) fn default(&self, served: &Served, value: &mut Value) -> ApiResult<()> {
+        let filled = match &served.custom {
             None => decode::apply_defaults(&served.schema.catalogue, served.schema.ty, value),
             Some(custom) => custom.structural.default(value),
-        }
+        };
+        filled.map_err(|_| ApiError::object_too_large())?;
         served.strategy.default(value);
+        Ok(())
     }
 
     /// Lets other objects and the families fill in and refuse. May run again on its own result.
@@ -279,7 +287,17 @@ pub(super) fn draft(served: &Served, mut value: Value, managed: Option<&str>) ->
     if let Some(alias) = &served.alias {
         (alias.to_stored)(&mut value);
     }
-    Draft::with_managed_fields(value, managed).map_err(ApiError::internal)
+    Draft::with_managed_fields(value, managed).map_err(|error| match error {
+        DraftError::TooDeep => ApiError::unprocessable(error.to_string()),
+        DraftError::TooLarge(_) => ApiError::object_too_large(),
+        error => ApiError::internal(error),
+    })
+}
+
+/// Whether an object is short enough to be stored. One that is too long already may get shorter.
+pub(super) fn check_size(draft: &Draft, stored: Option<&Object>) -> ApiResult<()> {
+    let grows = stored.is_none_or(|stored| draft.bytes() > stored.json.len());
+    if draft.bytes() > OBJECT_BYTES_MAX && grows { Err(ApiError::object_too_large()) } else { Ok(()) }
 }
 
 /// A write as families see it.

@@ -22,7 +22,7 @@ impl Api {
         let key = call.key();
         if call.info.verb == "get" {
             let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
-            let scale = scale_of(&call.served, &self.tree(&call.served, &stored));
+            let scale = scale_of(&call.served, &self.tree(&call.served, &stored)?);
             return Ok(response::value(StatusCode::OK, &scale));
         }
         let patched = call.info.verb == "patch";
@@ -35,7 +35,7 @@ impl Api {
         for _ in 0..RETRIES_MAX {
             let mut warnings = Vec::new();
             let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
-            let old = self.tree(&call.served, &stored);
+            let old = self.tree(&call.served, &stored)?;
             let scale = match how {
                 None => self.decode(&call, &expected, options.field_validation, &mut warnings)?,
                 Some(PatchType::Apply) => {

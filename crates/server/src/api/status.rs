@@ -157,6 +157,13 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
+    /// The object, with all that the server adds to it, is more than may be stored.
+    pub fn object_too_large() -> Self {
+        let (bytes, values) = (kinds::bounds::OBJECT_BYTES_MAX, kinds::bounds::VALUES_MAX);
+        let message = format!("Request entity too large: an object may have {bytes} bytes and {values} values");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)

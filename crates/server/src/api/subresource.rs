@@ -65,7 +65,7 @@ impl Api {
         for _ in 0..RETRIES_MAX {
             let not_found = || ApiError::not_found(&key.resource, name);
             let stored = self.parts().cache.get(&key).ok_or_else(not_found)?;
-            let old = self.tree(&call.served, &stored);
+            let old = self.tree(&call.served, &stored)?;
             if let Some(taken) = old.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty()) {
                 let why = format!("pod {name} is already assigned to node {taken:?}");
                 return Err(ApiError::conflict(&call.served.resource, name, &why));

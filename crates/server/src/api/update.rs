@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::WriteOptions;
-use super::prepare::{Admitting, Expected, check_name, draft, schema_errors};
+use super::prepare::{Admitting, Expected, check_name, check_size, draft, schema_errors};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission;
 use crate::core::{Expect, Object, ObjectKey, Refused, WriteKind};
@@ -57,7 +57,7 @@ impl Api {
             let new = self.decode(call, expected, options.field_validation, &mut warnings)?;
             check_name(call, &new)?;
             let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
-            let old = self.tree(&call.served, &stored);
+            let old = self.tree(&call.served, &stored)?;
             let conditional = self.check_version(call, &new, &old)?;
             let edit = Edit {
                 call,
@@ -114,7 +114,7 @@ impl Api {
         meta::settle_namespace(&mut new, call.namespace())?;
         let mut errors = meta::prepare_update(&mut new, old)?;
         super::subresource::isolate(&mut new, old, served, subresource);
-        self.default(served, &mut new);
+        self.default(served, &mut new)?;
         if subresource.is_empty() {
             served.strategy.prepare_update(&mut new, old);
         }
@@ -181,6 +181,7 @@ impl Api {
         let kind = if finished {
             WriteKind::Delete { expect, last: Some(draft) }
         } else {
+        check_size(&draft, Some(stored))?;
             WriteKind::Update { draft, expect, status: subresource == "status" }
         };
         match self.submit(key, kind, dry_run, call.now_ms).await? {

@@ -59,9 +59,9 @@ impl Api {
         Ok(View { served: call.served.clone(), form, include, table, family, renames, now_ms: call.now_ms })
     }
 
-    /// The object as a tree, as a reader at this version sees it.
-    pub(super) fn tree(&self, served: &Served, object: &Object) -> Value {
-        let mut value = object.value();
+    /// The object as a tree, as a reader at this version sees it. One that cannot be read cannot be changed either.
+    pub(super) fn tree(&self, served: &Served, object: &Object) -> ApiResult<Value> {
+        let mut value = object.read().map_err(ApiError::internal)?;
         rename(served, &mut value);
         if let Value::Object(top) = &mut value {
             top.insert("apiVersion".into(), served.api_version().into());
@@ -70,7 +70,7 @@ impl Api {
         if let Some(family) = self.inner.projected.get(&served.resource) {
             project(&self.parts().cache, &**family, object, &mut value);
         }
-        value
+        Ok(value)
     }
 }
 
@@ -82,7 +82,7 @@ fn is_renamed(served: &Served) -> bool {
 fn rename(served: &Served, value: &mut Value) {
     match &served.alias {
         Some(alias) => (alias.from_stored)(value),
-        None if is_renamed(served) => value["apiVersion"] = served.api_version().into(),
+        None if served.custom.is_some() => value["apiVersion"] = served.api_version().into(),
         None => {}
     }
 }

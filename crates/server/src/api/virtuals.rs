@@ -77,7 +77,7 @@ impl Api {
         let served = snapshot.of(&resource).ok_or_else(ApiError::no_such_path)?.clone();
         let key = ObjectKey::new(resource.clone(), &call.info.namespace, &name);
         let stored = self.parts().cache.get(&key).ok_or_else(|| ApiError::not_found(&resource, &name))?;
-        let old = self.tree(&served, &stored);
+        let old = self.tree(&served, &stored)?;
         if meta::text(&old, "resourceVersion") != resource_version {
             return Err(ApiError::modified(&resource, &name));
         }

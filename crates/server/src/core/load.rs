@@ -190,7 +190,13 @@ impl Engine {
                 if !self.rulebook.concerns(resource, &object.key.namespace) {
                     continue;
                 }
-                let value = object.value();
+                let value = match object.read() {
+                    Ok(value) => value,
+                    Err(unreadable) => {
+                        report.differ(unreadable.to_string());
+                        continue;
+                    }
+                };
                 let subject = Subject::new(object.uid, resource, &object.key.namespace, &object.key.name, &value);
                 let subject = subject.at(self.clock_ms);
                 match self.rulebook.measure(&subject) {

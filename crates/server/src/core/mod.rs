@@ -34,5 +34,5 @@ pub use command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
 pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;
-pub use object::{Draft, Object, ObjectKey};
+pub use object::{Draft, DraftError, Object, ObjectKey};
 pub(crate) use status::PUBLISHED_MAX;

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use families::Made;
+use kinds::bounds::{DEPTH_MAX, is_text_deeper};
 use ledger::SubjectId;
 use rules::GroupResource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where an object is. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -88,9 +89,27 @@ impl Object {
         self.labels.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
     }
 
-    /// The object as a tree. What was stored is always valid JSON; damage is the store's to find, by checksum.
+    /// The object as a tree. What a [`Draft`] made can always be read, and damage is the store's to find, by checksum; so
+    /// this fails only for what another version stored. Whoever measures, changes or judges by an object asks here: what
+    /// cannot be read keeps what it is charged and is not changed.
+    pub fn read(&self) -> Result<Value, Unreadable> {
+        serde_json::from_slice(&self.json).map_err(|error| {
+            tracing::error!(key = %self.key, %error, "a stored object cannot be read");
+            Unreadable { key: self.key.clone(), error: error.to_string() }
+        })
+    }
+
+    /// The object as a tree for those who only show it, or look at its names. One that cannot be read has those: it is
+    /// never nothing.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+        self.read().unwrap_or_else(|_| {
+            let labels: serde_json::Map<String, Value> =
+                self.labels.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect();
+            json!({"metadata": {
+                "name": &*self.key.name, "namespace": &*self.key.namespace, "labels": labels,
+                "uid": uuid::Uuid::from_u128(self.uid.0).to_string(), "resourceVersion": self.revision.to_string(),
+            }})
+        })
     }
 
     /// Whether labels and annotations are those of `other`.
@@ -156,6 +175,14 @@ impl Object {
     }
 }
 
+/// A stored object that is no JSON we read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored object {key} cannot be read: {error}")]
+pub struct Unreadable {
+    pub key: ObjectKey,
+    pub error: String,
+}
+
 const ROW_VERSION: u8 = 1;
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
@@ -192,7 +219,19 @@ impl Draft {
             labels.iter().filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
         });
         let (rendered, revision_at) = render(&value, managed)?;
+        if rendered.len() > DRAFT_BYTES_MAX {
+            return Err(DraftError::TooLarge(rendered.len()));
+        }
+        // Looked at as text, because managedFields may be text: deeper, it could be written and not be read again.
+        if is_text_deeper(&rendered, DEPTH_MAX) {
+            return Err(DraftError::TooDeep);
+        }
         Ok(Self { uid, value, labels, rendered, revision_at })
+    }
+
+    /// How long it is as JSON.
+    pub fn bytes(&self) -> usize {
+        self.rendered.len()
     }
 
     /// The whole object as a tree, managedFields included.
@@ -224,7 +263,15 @@ pub enum DraftError {
     NoUid,
     #[error("the object cannot be written as JSON: {0}")]
     Unwritable(String),
+    #[error("the object nests deeper than {DEPTH_MAX} levels")]
+    TooDeep,
+    #[error("the object is {0} bytes long, more than {DRAFT_BYTES_MAX}")]
+    TooLarge(usize),
 }
+
+/// The longest object that is handed to the store, whoever made it. What users may store is bounded lower; this is far
+/// below what a store takes for one row, so that a row is never what a commit fails on.
+const DRAFT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Reads a uid in its usual 8-4-4-4-12 form.
 pub fn parse_uid(text: &str) -> Option<SubjectId> {
@@ -328,6 +375,33 @@ mod tests {
         let back = draft.finish(key, 7).0.value();
         assert_eq!(back["metadata"]["managedFields"][0]["manager"], "m");
         assert_eq!((&back["metadata"]["name"], &back["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let object = |levels: usize| {
+            let deep = (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
+            json!({"metadata": {"name": "a", "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11"}, "spec": deep})
+        };
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
+        let (stored, value) = Draft::new(object(DEPTH_MAX - 1)).unwrap().finish(key.clone(), 1);
+        assert_eq!(stored.read().unwrap()["spec"], value["spec"]);
+        assert_eq!(Draft::new(object(DEPTH_MAX)).unwrap_err(), DraftError::TooDeep);
+        let managed = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+        assert_eq!(Draft::with_managed_fields(object(1), Some(&managed)).unwrap_err(), DraftError::TooDeep);
+        let long = json!({"metadata": object(1)["metadata"], "data": "x".repeat(DRAFT_BYTES_MAX)});
+        assert!(matches!(Draft::new(long), Err(DraftError::TooLarge(_))));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_never_nothing() {
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
+        let json = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let object = Object::new(key, SubjectId(7), 3, Box::new([("app".into(), "web".into())]), json.into());
+        assert!(object.read().is_err());
+        let shown = object.value();
+        assert_eq!((&shown["metadata"]["name"], &shown["metadata"]["labels"]["app"]), (&json!("a"), &json!("web")));
+        assert_eq!(shown["metadata"]["uid"], "00000000-0000-0000-0000-000000000007");
     }
 
     #[test]

@@ -28,7 +28,8 @@ impl Engine {
 
     /// Measures one object again. What it is charged follows; it is not refused.
     pub(super) fn recount_one(&mut self, object: &super::Object, out: &mut Publication) {
-        let (key, value) = (&object.key, object.value());
+        // An object that cannot be read keeps what it was charged.
+        let (key, Ok(value)) = (&object.key, object.read()) else { return };
         let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value).at(self.clock_ms);
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
         let Ok(verdict) = self.rulebook.measure(&subject) else { return };

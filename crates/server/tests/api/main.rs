@@ -9,6 +9,7 @@ mod forging;
 mod forms;
 mod harness;
 mod metrics;
+mod hostile;
 mod quotas;
 mod reads;
 mod rights;
