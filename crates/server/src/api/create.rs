@@ -9,6 +9,7 @@ use rules::GroupResource;
 use serde_json::{Map, Value};
 
 use super::admit::Reviewed;
+use super::definitions::Turn;
 use super::managed::Author;
 use super::options::WriteOptions;
 use super::prepare::{Admitting, Expected, check_size, draft, schema_errors};
@@ -34,7 +35,7 @@ impl Api {
             let generates = meta::text(&object, "name").is_empty();
             let author = Author::of(&call, &options);
             let prepared = self.prepare_create(&call, object, Some(&author), &options, &mut warnings).await?;
-            let Prepared { key, draft, reservation: _reservation } = prepared;
+            let Prepared { key, draft, reservation: _reservation, turn: _turn } = prepared;
             match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
                 Ok(written) => {
                     let shown = view.object(&self.parts().cache, &written.object);
@@ -113,9 +114,10 @@ impl Api {
         warnings.extend(served.strategy.warnings(&object, None));
         self.check_grant(call, &key, None, &object)?;
         self.ask_webhooks(&reviewed, &object, warnings).await?;
+        let turn = self.settle_definition(call, &key, &mut object, None).await?;
         let draft = draft(served, object, managed.as_deref())?;
         check_size(&draft, None)?;
-        Ok(Prepared { key, draft, reservation })
+        Ok(Prepared { key, draft, reservation, turn })
     }
 
     /// The namespace is looked for before the object is judged: its absence explains more than any other mistake.
@@ -136,6 +138,8 @@ pub(super) struct Prepared {
     pub draft: Draft,
     /// To be kept until the write is answered.
     pub reservation: Option<Reservation>,
+    /// The same, for a CustomResourceDefinition.
+    pub turn: Turn,
 }
 
 /// What is settled about a new object before webhooks see it, or is never theirs to say.

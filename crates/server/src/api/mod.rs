@@ -11,6 +11,7 @@
 
 mod admit;
 mod create;
+mod definitions;
 mod delete;
 mod evict;
 mod get;
@@ -96,14 +97,11 @@ struct Inner {
     admission: Admitter,
     /// Places for long requests.
     apart: Arc<tokio::sync::Semaphore>,
+    /// Held by the one CustomResourceDefinition that is being written.
+    definitions: Arc<tokio::sync::Mutex<()>>,
     evictions: evict::Turns,
 }
 
-/// One request about a resource.
-struct Call {
-    info: RequestInfo,
-    query: Query,
-    headers: HeaderMap,
 /// A body, or an object to be changed, that is longer than this is worked on apart.
 const LONG_BYTES_MIN: usize = 64 * 1024;
 
@@ -112,6 +110,11 @@ fn long_requests_max() -> usize {
     2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
+/// One request about a resource.
+struct Call {
+    info: RequestInfo,
+    query: Query,
+    headers: HeaderMap,
     identity: Arc<Identity>,
     served: Arc<Served>,
     body: Bytes,
@@ -184,6 +187,7 @@ impl Api {
                 virtuals,
                 openapi,
                 admission,
+                definitions: Arc::default(),
                 apart: Arc::new(tokio::sync::Semaphore::new(long_requests_max())),
                 evictions: evict::Turns::default(),
             }),

@@ -110,7 +110,7 @@ impl Api {
         let new = patch.apply(None, call, expected, options, author, "", warnings)?;
         check_name(call, &new)?;
         let prepared = self.prepare_create(call, new, None, options, warnings).await?;
-        let Prepared { key, draft, reservation: _reservation } = prepared;
+        let Prepared { key, draft, reservation: _reservation, turn: _turn } = prepared;
         match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::AlreadyExists) => Ok(None),

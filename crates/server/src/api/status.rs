@@ -232,6 +232,7 @@ impl ApiError {
                     "field": "metadata.namespace",
                 })])
             }
+            Refused::DefinitionTerminating => super::definitions::terminating(resource, name),
             Refused::NoSpace => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "InsufficientStorage",

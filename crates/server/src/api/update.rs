@@ -14,6 +14,7 @@ use super::admit::Reviewed;
 use super::managed::Author;
 use super::options::WriteOptions;
 use super::prepare::{Admitting, Expected, check_name, check_size, draft, schema_errors};
+use super::view::is_current;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission;
 use crate::core::{Expect, Object, ObjectKey, Refused, WriteKind};
@@ -172,16 +173,18 @@ impl Api {
         if is_shown {
             self.ask_webhooks(&reviewed, &new, warnings).await?;
         }
-        if new == *old {
+        // Written again under the version that is the stored one by now: that is how a storage version is migrated.
+        let _turn = self.settle_definition(call, key, &mut new, Some(old)).await?;
+        if new == *old && is_current(served, stored) {
             return Ok(Some(stored.clone()));
         }
         let finished = is_finished(&new, old);
         let expect = Expect { revision: Some(stored.revision), uid: Some(stored.uid) };
         let draft = draft(served, new, None)?;
+        check_size(&draft, Some(stored))?;
         let kind = if finished {
             WriteKind::Delete { expect, last: Some(draft) }
         } else {
-        check_size(&draft, Some(stored))?;
             WriteKind::Update { draft, expect, status: subresource == "status" }
         };
         match self.submit(key, kind, dry_run, call.now_ms).await? {

@@ -31,8 +31,8 @@ pub(super) struct View {
     table: Option<Table>,
     /// Fills in the status from the ledger.
     family: Option<Arc<dyn Family>>,
-    /// Objects are stored under another version or address than is asked for.
-    renames: bool,
+    /// How an object begins that is stored as it is asked for; none where it never is.
+    beginning: Option<String>,
     now_ms: i64,
 }
 
@@ -54,9 +54,13 @@ impl Api {
             }
         };
         let table = (form == Form::Table).then(|| Table::of(&call.served));
-        let renames = is_renamed(&call.served);
+        let beginning = match (&call.served.alias, &call.served.custom) {
+            (Some(_), _) => None,
+            (None, Some(_)) => Some(beginning(&call.served.api_version())),
+            (None, None) => Some(String::new()),
+        };
         let family = self.inner.projected.get(&call.served.resource).cloned();
-        Ok(View { served: call.served.clone(), form, include, table, family, renames, now_ms: call.now_ms })
+        Ok(View { served: call.served.clone(), form, include, table, family, beginning, now_ms: call.now_ms })
     }
 
     /// The object as a tree, as a reader at this version sees it. One that cannot be read cannot be changed either.
@@ -74,8 +78,18 @@ impl Api {
     }
 }
 
-fn is_renamed(served: &Served) -> bool {
-    served.alias.is_some() || served.custom.as_ref().is_some_and(|custom| custom.stored_version != served.version)
+/// How the text of an object begins that is stored under this version. Objects of a custom kind are stored under the
+/// version that was the stored one when they were written, whatever has become of it since.
+fn beginning(api_version: &str) -> String {
+    format!("{{\"apiVersion\":\"{api_version}\"")
+}
+
+/// Whether an object is stored under the version that its definition stores objects under now.
+pub(super) fn is_current(served: &Served, object: &Object) -> bool {
+    served.custom.as_ref().is_none_or(|custom| {
+        let version = crate::registry::api_version(&served.resource.group, &custom.stored_version);
+        object.json.starts_with(beginning(&version).as_bytes())
+    })
 }
 
 /// From the stored form to the one asked for.
@@ -92,9 +106,9 @@ fn project(cache: &Cache, family: &dyn Family, object: &Object, value: &mut Valu
 }
 
 impl View {
-    /// Whether the stored bytes have to be rewritten.
-    pub fn is_renamed(&self) -> bool {
-        self.renames
+    /// Whether the stored bytes have to be rewritten, because the object is stored under another version or address.
+    pub fn renames(&self, object: &Object) -> bool {
+        self.beginning.as_ref().is_none_or(|beginning| !object.json.starts_with(beginning.as_bytes()))
     }
 
     /// The same view without the projection: a watch shows each version as it was published.
@@ -110,7 +124,7 @@ impl View {
     }
 
     fn adjust(&self, cache: &Cache, object: &Object, value: &mut Value) -> bool {
-        let mut changed = self.renames;
+        let mut changed = self.renames(object);
         rename(&self.served, value);
         if let Some(family) = &self.family {
             changed |= project(cache, &**family, object, value);
@@ -121,7 +135,7 @@ impl View {
     /// The object by itself or as an item of a list (for a table: a row).
     pub fn item(&self, cache: &Cache, object: &Object) -> Bytes {
         match self.form {
-            Form::Object if self.family.is_none() && !self.renames => object.json.clone(),
+            Form::Object if self.family.is_none() && !self.renames(object) => object.json.clone(),
             Form::Object => {
                 let mut value = object.value();
                 if self.adjust(cache, object, &mut value) { value.to_string().into() } else { object.json.clone() }

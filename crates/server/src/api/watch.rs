@@ -201,7 +201,7 @@ impl Watcher {
         while let Some(event) = self.taken.next() {
             let line = if everything && self.is_of_namespace(&event) && self.view.form == Form::Object {
                 // The common watcher: one line, made once for all of them.
-                if self.view.is_renamed() { self.line(event.kind, &event.object) } else { event.line() }
+                if self.view.renames(&event.object) { self.line(event.kind, &event.object) } else { event.line() }
             } else {
                 match self.selected_line(&event) {
                     Some(line) => line,

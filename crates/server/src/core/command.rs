@@ -84,6 +84,8 @@ pub enum Refused {
     NamespaceNotFound,
     /// New objects are not let into a namespace that is being removed.
     NamespaceTerminating,
+    /// The kind of the object is being removed, and all objects with it.
+    DefinitionTerminating,
     /// The disk is almost full: nothing new is let in until something is deleted or there is room again.
     NoSpace,
     /// The stored object is not the one the caller based the write on.

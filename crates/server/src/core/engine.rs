@@ -65,6 +65,8 @@ pub struct Engine {
     pub(super) due: BTreeSet<(i64, ObjectKey)>,
     /// Until when the last decision holds.
     pub(super) until_ms: Option<i64>,
+    /// Custom resources whose definition is being removed, or was: what is created now would be left behind.
+    pub(super) leaving: HashSet<GroupResource>,
     /// Whether the store has room for more.
     pub(super) space: Space,
     /// What was decided in this group.
@@ -129,6 +131,9 @@ impl Engine {
         match kind {
             WriteKind::Create(draft) => {
                 self.check_namespace(&key)?;
+                if self.leaving.contains(&key.resource) {
+                    return Err(Refused::DefinitionTerminating);
+                }
                 if stored.is_some() {
                     return Err(Refused::AlreadyExists);
                 }
@@ -438,6 +443,7 @@ impl Engine {
         if key.resource.is("", "namespaces") {
             self.namespace_stored(&key.name, &value, publication);
         }
+        self.note_leaving(key, &value);
         if self.is_projected(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
             match status_at {
@@ -480,6 +486,9 @@ impl Engine {
         if key.resource.is("", "namespaces") {
             self.namespace_removed(&key.name, publication);
         }
+        if let Some(defined) = defined_by(&key) {
+            self.leaving.insert(defined);
+        }
         if self.is_projected(&key.resource) {
             self.subjects.remove(&object.uid);
             self.stale.remove(&key);
@@ -494,6 +503,16 @@ impl Engine {
             self.recompile_dependents(&key.resource, publication);
         }
         Written { object, sequence: self.ledger.sequence() }
+    }
+
+    /// Takes note of whether a definition is on its way out.
+    pub(super) fn note_leaving(&mut self, key: &ObjectKey, value: &Value) {
+        let Some(defined) = defined_by(key) else { return };
+        if value.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+            self.leaving.insert(defined);
+        } else {
+            self.leaving.remove(&defined);
+        }
     }
 
     fn is_projected(&self, resource: &GroupResource) -> bool {
@@ -518,6 +537,17 @@ impl Engine {
             Some(_) => Ok(()),
         }
     }
+}
+
+/// The resource that a CustomResourceDefinition defines, as its name says.
+fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
+    if !key.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        return None;
+    }
+    let (plural, group) = key.name.split_once('.')?;
+    // No definition decides about what is built in, whatever it is called.
+    let is_builtin = kinds::builtin().iter().any(|one| one.group == group && one.plural == plural);
+    (!is_builtin).then(|| GroupResource::new(group, plural))
 }
 
 fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {

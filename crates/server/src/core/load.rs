@@ -1,7 +1,7 @@
 //! From stored rows back to a running engine, and the audit that recounts everything.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::Families;
@@ -125,6 +125,7 @@ impl Engine {
             naming,
             named: Named::default(),
             trees: RefCell::default(),
+            leaving: HashSet::new(),
             space: Space::default(),
             decided: Decided::default(),
         }
@@ -140,6 +141,9 @@ impl Engine {
         if key.resource.is("", "namespaces") {
             // No policy is installed yet, so that this charges nothing.
             self.namespace_stored(&key.name, &object.value(), &mut Publication::default());
+        }
+        if key.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            self.note_leaving(key, &object.value());
         }
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
     }

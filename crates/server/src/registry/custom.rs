@@ -62,25 +62,35 @@ const READ_WRITE: &[&str] = &["get", "patch", "update"];
 /// Every served version of a definition.
 pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let words = |pointer: &str| -> Vec<Arc<str>> {
-        let list = definition.pointer(pointer).and_then(Value::as_array);
+    // A name that was asked for and is not accepted yet is not served.
+    let names = match definition.pointer("/status/acceptedNames") {
+        Some(accepted) if accepted.get("kind").is_some() => accepted,
+        _ => &definition["spec"]["names"],
+    };
+    let name = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or_default();
+    let words = |field: &str| -> Vec<Arc<str>> {
+        let list = names.get(field).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
     };
     let resource = GroupResource::new(text("/spec/group"), text("/spec/names/plural"));
     let kind = text("/spec/names/kind");
-    let list_kind = match text("/spec/names/listKind") {
+    let list_kind = match name("listKind") {
         "" => format!("{kind}List"),
         named => named.to_owned(),
     };
-    let singular = match text("/spec/names/singular") {
+    let singular = match name("singular") {
         "" => kind.to_lowercase(),
         named => named.to_owned(),
     };
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let is = |version: &Value, flag: &str| version.get(flag).and_then(Value::as_bool) == Some(true);
     let stored = versions.iter().find(|version| is(version, "storage")).and_then(|version| version["name"].as_str());
+    let terminating = definition.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    // A kind that is served under no version is shown under the stored one while it goes, so that its objects go too.
+    let is_hidden = !versions.iter().any(|version| is(version, "served"));
+    let shown = if terminating && is_hidden { "storage" } else { "served" };
     let mut served = Vec::new();
-    for (number, version) in versions.iter().enumerate().filter(|(_, version)| is(version, "served")) {
+    for (number, version) in versions.iter().enumerate().filter(|(_, version)| is(version, shown)) {
         let name: Arc<str> = version["name"].as_str().unwrap_or_default().into();
         let structural = Arc::new(structural(version, number)?);
         let schema = Schema { ty: structural.root(), catalogue: Shelved::Custom(structural.clone()) };
@@ -90,8 +100,8 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
             kind: kind.into(),
             list_kind: list_kind.as_str().into(),
             singular: singular.as_str().into(),
-            short_names: words("/spec/names/shortNames"),
-            categories: words("/spec/names/categories"),
+            short_names: words("shortNames"),
+            categories: words("categories"),
             namespaced: text("/spec/scope") == "Namespaced",
             verbs: STORED.to_vec(),
             subresources: subresources(version, &resource, &name, kind, &schema),

@@ -4,6 +4,7 @@
 
 mod custom;
 mod discovery;
+mod names;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,7 @@ use rules::GroupResource;
 pub(crate) use custom::structural;
 pub use custom::{CustomKind, PrinterColumn, ScalePaths, define};
 pub use discovery::{Discovery, Document};
+pub use names::{Taken, is_established};
 
 use crate::strategies::{self, Strategy};
 
@@ -169,10 +171,19 @@ impl Snapshot {
     }
 }
 
+/// What one definition adds, and the names it holds.
+#[derive(Default)]
+struct Definition {
+    served: Vec<Arc<Served>>,
+    group: Arc<str>,
+    /// `status.acceptedNames`; null for what is not defined but made.
+    names: serde_json::Value,
+}
+
 /// The current snapshot, and the definitions behind it.
 pub struct Registry {
     current: ArcSwap<Snapshot>,
-    definitions: parking_lot::Mutex<BTreeMap<Arc<str>, Vec<Arc<Served>>>>,
+    definitions: parking_lot::Mutex<BTreeMap<Arc<str>, Definition>>,
 }
 
 impl Default for Registry {
@@ -220,31 +231,65 @@ impl Registry {
         // No definition has a slash in its name.
         let name = format!("virtual/{}", served.resource);
         let mut definitions = self.definitions.lock();
-        definitions.insert(name.into(), vec![Arc::new(served)]);
+        let group = served.resource.group.clone();
+        let definition = Definition { served: vec![Arc::new(served)], group, names: serde_json::Value::Null };
+        definitions.insert(name.into(), definition);
         self.current.store(Arc::new(snapshot(&definitions)));
     }
 
     /// Takes note of a CustomResourceDefinition that was stored, or removed when `definition` is `None`.
     pub fn definition_changed(&self, name: &str, definition: Option<&serde_json::Value>) {
-        let mut definitions = self.definitions.lock();
-        let served = definition.map(define).and_then(|served| match served {
-            Ok(served) => Some(served),
-            Err(errors) => {
-                tracing::error!(name, ?errors, "a stored CustomResourceDefinition cannot be served");
-                None
-            }
+        let defined = definition.map(|definition| {
+            let group: Arc<str> = definition["spec"]["group"].as_str().unwrap_or_default().into();
+            let names = definition.pointer("/status/acceptedNames").cloned().unwrap_or_default();
+            let served = self.servable(name, definition);
+            Definition { served, group, names }
         });
-        match served {
-            Some(served) => definitions.insert(name.into(), served),
+        let mut definitions = self.definitions.lock();
+        match defined {
+            Some(defined) => definitions.insert(name.into(), defined),
             None => definitions.remove(name),
         };
         self.current.store(Arc::new(snapshot(&definitions)));
     }
+
+    /// What a definition adds: nothing while it has not got its names, and never what is built in.
+    fn servable(&self, name: &str, definition: &serde_json::Value) -> Vec<Arc<Served>> {
+        if names::is_refused(definition) {
+            return Vec::new();
+        }
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        if let Some((field, taken)) = self.taken(group, name).builtin_conflict(&definition["spec"]["names"]) {
+            tracing::error!(name, field, taken, "a stored CustomResourceDefinition names what is built in");
+            return Vec::new();
+        }
+        define(definition).unwrap_or_else(|errors| {
+            tracing::error!(name, ?errors, "a stored CustomResourceDefinition cannot be served");
+            Vec::new()
+        })
+    }
+
+    /// The names of a group that others than this definition have.
+    pub fn taken(&self, group: &str, except: &str) -> Taken {
+        let mut taken = Taken::default();
+        let definitions = self.definitions.lock();
+        let made = definitions.values().filter(|one| one.names.is_null()).flat_map(|one| &one.served);
+        for served in builtin().iter().chain(made.filter(|served| served.custom.is_none())) {
+            if *served.resource.group == *group {
+                taken.by_builtin(&[&served.resource.resource, &served.singular], &[&served.kind, &served.list_kind]);
+            }
+        }
+        let others = definitions.iter().filter(|(name, one)| *one.group == *group && &***name != except);
+        for (_, other) in others {
+            taken.by_definition(&other.names);
+        }
+        taken
+    }
 }
 
-fn snapshot(definitions: &BTreeMap<Arc<str>, Vec<Arc<Served>>>) -> Snapshot {
+fn snapshot(definitions: &BTreeMap<Arc<str>, Definition>) -> Snapshot {
     let mut resources = ByGroupVersion::new();
-    for served in builtin().iter().chain(definitions.values().flatten()) {
+    for served in builtin().iter().chain(definitions.values().flat_map(|one| &one.served)) {
         let place = (served.resource.group.clone(), served.version.clone());
         resources.entry(place).or_default().entry(served.resource.resource.clone()).or_insert_with(|| served.clone());
     }

@@ -4,7 +4,7 @@
 
 mod autoscalers;
 mod basics;
-mod definitions;
+pub(crate) mod definitions;
 mod fill;
 mod network;
 mod nodes;

@@ -81,6 +81,9 @@ fn operations(each: &str, times: usize) -> String {
     format!("[{}]", often(each, times))
 }
 
+/// What is tried, method, path, format, body, and the codes that are an answer to it.
+type Attempt = (&'static str, &'static str, &'static str, &'static str, String, &'static [u16]);
+
 #[tokio::test]
 async fn each_is_refused_and_the_server_lives_on() {
     let server = start().await;
@@ -102,7 +105,7 @@ async fn each_is_refused_and_the_server_lives_on() {
     let deep_schema = (0..54).fold(r#"{"type":"string"}"#.to_owned(), |inner, _| property(&inner));
     let patterns: Vec<String> =
         (0..1_000).map(|n| format!(r#""f{n}":{{"type":"string","pattern":"(a{{100}}){{90}}{n}"}}"#)).collect();
-    let cases: Vec<(&str, &str, &str, &str, String, &[u16])> = vec![
+    let cases: Vec<Attempt> = vec![
         ("deep json", "POST", WIDGETS, JSON, widget("x", &format!(r#""free":{}"#, deep(5_000))), &[400]),
         ("as deep as serde reads", "POST", WIDGETS, JSON, widget("x", &format!(r#""free":{}"#, deep(124))), &[400]),
         ("deep with managedFields", "POST", WIDGETS, JSON, widget("x", &format!(r#""free":{}"#, deep(118))), &[422]),
