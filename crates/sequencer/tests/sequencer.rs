@@ -44,6 +44,7 @@ impl Engine for Counter {
 struct Gate {
     entered: std_mpsc::Sender<usize>,
     verdicts: std_mpsc::Receiver<bool>,
+    group_rows: usize,
 }
 
 impl Store for Gate {
@@ -59,6 +60,10 @@ impl Store for Gate {
         }
     }
 
+    fn group_rows(&self) -> usize {
+        self.group_rows
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         Ok(())
     }
@@ -67,7 +72,7 @@ impl Store for Gate {
 fn gate() -> (Box<Gate>, std_mpsc::Receiver<usize>, std_mpsc::Sender<bool>) {
     let (entered, entries) = std_mpsc::channel();
     let (verdict, verdicts) = std_mpsc::channel();
-    (Box::new(Gate { entered, verdicts }), entries, verdict)
+    (Box::new(Gate { entered, verdicts, group_rows: usize::MAX }), entries, verdict)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -242,6 +247,32 @@ fn accepted_commands_are_finished_by_a_shutdown() {
         assert_eq!(runtime.block_on(submission), Ok(expected));
     }
     running.join().unwrap();
+}
+
+#[test]
+fn a_store_is_given_no_more_rows_at_once_than_it_asks_for() {
+    let (mut store, entries, verdict) = gate();
+    store.group_rows = 3;
+    let (handle, running) = start(Counter::default(), store, drop, Limits::default()).unwrap();
+    let first = std::thread::spawn({
+        let handle = handle.clone();
+        move || handle.submit_blocking(1)
+    });
+    assert_eq!(entries.recv().unwrap(), 2, "its own row, and the one that closes a group");
+    let runtime = runtime();
+    let waiting: Vec<_> = (0..7).map(|_| submission(&runtime, &handle)).collect();
+    for _ in 0..16 {
+        verdict.send(true).unwrap();
+    }
+    assert_eq!(first.join().unwrap(), Ok(1));
+    for submission in waiting {
+        runtime.block_on(submission).unwrap();
+    }
+    drop(handle);
+    running.join().unwrap();
+    let groups: Vec<usize> = entries.try_iter().collect();
+    assert_eq!(groups.iter().map(|rows| rows - 1).sum::<usize>(), 7);
+    assert!(groups.iter().all(|&rows| rows <= 4), "{groups:?}");
 }
 
 #[test]

@@ -325,3 +325,18 @@ fn an_etcd_that_was_restored_is_told_until_the_numbers_are_written_again() {
     Box::new(store).close().unwrap();
     assert!(!etcd.lead("e").0.rewound());
 }
+
+#[test]
+fn a_group_as_large_as_the_store_asks_for_is_one_transaction() {
+    let etcd = Etcd::start();
+    let (mut store, _) = etcd.lead("a");
+    let before = number(&etcd);
+    // As many again for the ledger, and a few that the commands share.
+    let rows = u32::try_from(store.group_rows()).unwrap() * 2 + 10;
+    let mut batch = Batch::new();
+    for row in 0..rows {
+        batch.put(Table::OBJECTS, &row.to_be_bytes(), &[7; 2000]);
+    }
+    store.commit(&batch).unwrap();
+    assert_eq!(number(&etcd), before + 1);
+}
