@@ -191,7 +191,8 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Config::default());
         }
-        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+        // Without the line itself: an address in it may hold a password.
+        serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())
     }
 
     pub fn check(&self) -> Result<(), ConfigError> {
