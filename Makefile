@@ -36,6 +36,7 @@ parts:
 	scripts/parts etcd >/dev/null
 	scripts/parts kube-apiserver >/dev/null
 	scripts/parts e2e.test >/dev/null
+	scripts/real-crds >/dev/null
 
 suite: parts
 	cargo test --workspace

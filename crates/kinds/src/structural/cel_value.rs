@@ -45,7 +45,7 @@ pub(super) fn to_cel(catalogue: &Catalogue, ty: Option<TypeId>, value: &Value) -
             let convert = |(name, field): (&String, &Value)| {
                 let (key, ty) = match shape {
                     Some(Shape::Object(object)) => match object.field(name) {
-                        Some(known) => (escape(name), Some(known.ty)),
+                        Some(known) => (escape(name).unwrap_or(Cow::Borrowed(name)), Some(known.ty)),
                         None => (Cow::Borrowed(name.as_str()), None),
                     },
                     Some(Shape::Map { value, .. }) => (Cow::Borrowed(name.as_str()), Some(*value)),
@@ -84,19 +84,26 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// The name by which a rule reads a field: `x-y` is `x__dash__y`, `namespace` is `__namespace__`.
-pub(super) fn escape(name: &str) -> Cow<'_, str> {
+/// The name by which a rule reads a field: `x-y` is `x__dash__y`, `namespace` is `__namespace__`. Rules do not see fields
+/// whose names cannot be brought into that form.
+pub(super) fn escape(name: &str) -> Option<Cow<'_, str>> {
+    if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
     if RESERVED.contains(&name) {
-        return Cow::Owned(format!("__{name}__"));
+        return Some(Cow::Owned(format!("__{name}__")));
     }
-    let is_plain = !name.contains("__") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if is_plain {
-        return Cow::Borrowed(name);
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/');
+    if !name.bytes().all(is_known) {
+        return None;
     }
-    Cow::Owned(
+    if !name.contains("__") && !name.contains(['-', '.', '/']) {
+        return Some(Cow::Borrowed(name));
+    }
+    Some(Cow::Owned(
         name.replace("__", "__underscores__")
             .replace('.', "__dot__")
             .replace('-', "__dash__")
             .replace('/', "__slash__"),
-    )
+    ))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
 use kube_cel::cel::objects::OptionalValue;
-use rules::cel::{CelError, Inputs};
+use rules::cel::{COST_MAX, CelError, Inputs};
 use serde_json::Value;
 
 use super::cel_value::to_cel;
@@ -110,9 +110,17 @@ impl Run<'_> {
                 let detail = self.message(rule, inputs);
                 self.errors.push(failure(rule, value, path, detail));
             }
-            Err(CelError::TooExpensive { .. }) => {
-                let detail =
-                    "validation failed due to running out of cost budget, no further validation rules will be run";
+            Err(CelError::TooExpensive { estimated }) => {
+                let detail = if estimated > COST_MAX {
+                    format!(
+                        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due \
+                         to call cost exceeds limit for rule: {}",
+                        rule_text(rule)
+                    )
+                } else {
+                    "validation failed due to running out of cost budget, no further validation rules will be run"
+                        .into()
+                };
                 self.errors.push(FieldError::invalid(shown(path), type_name(value), detail));
                 self.is_over = true;
             }

@@ -9,6 +9,8 @@
 mod cel_value;
 mod check;
 mod compile;
+mod costs;
+mod declare;
 mod defaults;
 mod evaluate;
 mod format;
@@ -27,6 +29,7 @@ use serde_json::Value;
 use crate::bounds::{Room, TooLarge};
 use crate::field_error::{FieldError, Path, Reason};
 use crate::schema::{Catalogue, TypeId};
+pub use costs::{RULE_COST_MAX, SCHEMA_COST_MAX};
 pub use evaluate::OBJECT_COST_MAX;
 
 /// Deepest nesting of a schema. Walks recurse over it, and no API anyone can use is deeper.
@@ -67,6 +70,18 @@ impl Structural {
 
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// What one evaluation of each rule, and of each message made by an expression, is estimated to cost at most, in
+    /// Kubernetes' units; in no order.
+    pub fn estimates(&self) -> Vec<(String, u64)> {
+        let rules = self.rules.by_type.values().flatten();
+        let of = |rule: &rules::Compiled| {
+            let own = (rule.program.source().to_owned(), rule.cost);
+            let message = rule.message.as_ref().map(|message| (message.source().to_owned(), rule.message_cost));
+            std::iter::once(own).chain(message)
+        };
+        rules.flat_map(of).collect()
     }
 
     /// The type of the whole object.

@@ -1,46 +1,68 @@
 //! What is looked at before an expression may run: its size as text, its tree, its names.
 
 use kube_cel::cel::IdedExpr;
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, LiteralValue, operators};
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, ListExpr, LiteralValue, operators,
+};
 
 use super::library;
-use super::{COMPREHENSIONS_NESTED_MAX, CelError, EXPRESSION_BYTES_MAX, NESTING_MAX, OPERATORS_MAX};
+use super::{COMPREHENSIONS_NESTED_MAX, CelError, DEPTH_MAX, EXPRESSION_BYTES_MAX, NESTING_MAX};
 
-/// Bounds the text, before the parser builds a tree that is deeper than the stack.
+/// Bounds the text, before the parser builds a tree that is deeper than the stack: how deep it can be is told from the
+/// longest chain of operators inside each open bracket. `&&` and `||` make a balanced tree, so chains begin anew there, as
+/// they do at a comma.
 pub(super) fn scan(source: &str) -> Result<(), CelError> {
     if source.len() > EXPRESSION_BYTES_MAX {
         return Err(CelError::TooLong);
     }
-    let (mut operators, mut nesting) = (0usize, 0usize);
+    let mut open = Vec::new();
+    let mut here = Chain::default();
+    let mut depth = 0usize;
     let bytes = source.as_bytes();
     let mut at = 0;
+    let mut is_word = false;
     while let Some(byte) = bytes.get(at) {
+        let was_word = std::mem::replace(&mut is_word, byte.is_ascii_alphanumeric() || *byte == b'_');
+        let is_doubled = bytes.get(at + 1) == Some(byte);
         match byte {
             b'"' | b'\'' => at = string_end(bytes, at),
             b'(' | b'[' | b'{' => {
-                operators += 1;
-                nesting += 1;
-                if nesting > NESTING_MAX {
-                    return Err(CelError::TooComplex);
-                }
+                here.links += 1;
+                depth += here.links + here.conditionals;
+                open.push(std::mem::take(&mut here));
             }
-            b')' | b']' | b'}' => nesting = nesting.saturating_sub(1),
-            b'?' => {
-                // A conditional nests without brackets: its right side holds the next one.
-                operators += 1;
-                nesting += usize::from(!matches!(bytes.get(at.wrapping_sub(1)), Some(b'.' | b'[' | b'{' | b',')));
-                if nesting > NESTING_MAX {
-                    return Err(CelError::TooComplex);
-                }
+            b')' | b']' | b'}' => {
+                here = open.pop().unwrap_or_default();
+                depth = depth.saturating_sub(here.links + here.conditionals);
             }
-            b'.' | b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' => operators += 1,
+            // A conditional nests without brackets: its right side holds the next one.
+            b'?' if !matches!(bytes.get(at.wrapping_sub(1)), Some(b'.' | b'[' | b'{' | b',')) => {
+                here = Chain { links: 0, conditionals: here.conditionals + 1 };
+            }
+            b',' | b':' => here.links = 0,
+            b'&' | b'|' if is_doubled => {
+                here.links = 0;
+                at += 1;
+            }
+            b'.' | b'?' | b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' => here.links += 1,
+            // `in` is the one operator spelled with letters.
+            b'i' if !was_word && bytes.get(at + 1) == Some(&b'n') => here.links += 1,
             _ => {}
+        }
+        let nesting = open.len() + open.iter().map(|chain| chain.conditionals).sum::<usize>() + here.conditionals;
+        if nesting > NESTING_MAX || depth + here.links + here.conditionals > DEPTH_MAX {
+            return Err(CelError::TooComplex);
         }
         at += 1;
     }
-    // `in` is the one operator spelled with letters.
-    operators += source.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| *word == "in").count();
-    if operators > OPERATORS_MAX { Err(CelError::TooComplex) } else { Ok(()) }
+    Ok(())
+}
+
+/// The operators inside one bracket so far: those that can be levels of one chain, and conditionals.
+#[derive(Default)]
+struct Chain {
+    links: usize,
+    conditionals: usize,
 }
 
 /// The index of the closing quote. A string that never closes ends nowhere: what follows is counted as text, and the
@@ -82,9 +104,51 @@ pub(super) fn rewrite(expression: &mut IdedExpr) {
     });
 }
 
+/// Expands the macros the parser does not know, and numbers the nodes: the parser gives some of them one number.
+pub(super) fn expand(expression: &mut IdedExpr) {
+    visit_mut(expression, &mut |node| {
+        if let Expr::Call(call) = &mut node.expr
+            && call.args.len() == 2
+            && let Some(target) = call.target.take_if(|_| matches!(call.func_name.as_str(), "optMap" | "optFlatMap"))
+            && let Expr::Ident(variable) = &call.args[0].expr
+        {
+            node.expr = mapped_optional(*target, variable, call.args[1].clone(), call.func_name == "optMap");
+        }
+    });
+    let mut id = 0;
+    visit_mut(expression, &mut |node| {
+        id += 1;
+        node.id = id;
+    });
+}
+
+/// `target.optMap(variable, step)`: `target.hasValue() ? optional.of(step) : optional.none()` with the variable bound, by
+/// a comprehension that never runs, to `target.value()`.
+fn mapped_optional(target: IdedExpr, variable: &str, step: IdedExpr, is_wrapped: bool) -> Expr {
+    let node = |expr: Expr| IdedExpr { id: 0, expr };
+    let call = |name: &str, target: Option<IdedExpr>, args: Vec<IdedExpr>| {
+        node(Expr::Call(CallExpr { func_name: name.into(), target: target.map(Box::new), args }))
+    };
+    let bound = node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: node(Expr::List(ListExpr::default())),
+        iter_var: "#unused".into(),
+        iter_var2: None,
+        accu_var: variable.into(),
+        accu_init: call("value", Some(target.clone()), Vec::new()),
+        loop_cond: node(Expr::Literal(LiteralValue::Boolean(false.into()))),
+        loop_step: node(Expr::Ident(variable.into())),
+        result: step,
+    })));
+    let optional = || Some(node(Expr::Ident("optional".into())));
+    let some = if is_wrapped { call("of", optional(), vec![bound]) } else { bound };
+    let none = call("none", optional(), Vec::new());
+    let has = call("hasValue", Some(target), Vec::new());
+    Expr::Call(CallExpr { func_name: operators::CONDITIONAL.into(), target: None, args: vec![has, some, none] })
+}
+
 /// Every variable is declared, every function exists, and comprehensions do not nest too deep.
-pub(super) fn names(expression: &IdedExpr, variables: &[&str]) -> Result<(), CelError> {
-    Names { scope: variables.iter().map(|name| (*name).to_string()).collect(), comprehensions: 0 }.check(expression)
+pub(super) fn names(expression: &IdedExpr, variables: &[String]) -> Result<(), CelError> {
+    Names { scope: variables.to_vec(), comprehensions: 0 }.check(expression)
 }
 
 struct Names {
@@ -126,7 +190,7 @@ impl Names {
     }
 
     fn variable(&self, name: &str) -> Result<(), CelError> {
-        if self.scope.iter().any(|known| known == name) {
+        if self.scope.iter().any(|known| known == name) || library::is_type(name) {
             Ok(())
         } else {
             Err(CelError::UnknownVariable(name.to_string()))

@@ -6,9 +6,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kube_cel::cel::common::ast::{EntryExpr, Expr, LiteralValue, operators};
+use kube_cel::cel::Value;
 use kube_cel::cel::parser::Parser;
-use kube_cel::cel::{IdedExpr, Value};
 use serde_json::Value as Json;
 
 use super::convert::{self, Size};
@@ -69,14 +68,6 @@ impl Program {
     pub fn estimate_at(&self, values: u64, length: u64, text: u64) -> u64 {
         cost::estimate(&self.expression, &Size { values, length, text })
     }
-
-    /// Every chain of fields read from a variable, the variable first: `self.a.b > self.c` has `[self a b]` and
-    /// `[self c]`. Variables of comprehensions lead elsewhere and are left out.
-    pub fn selections(&self) -> Vec<Vec<String>> {
-        let mut found = Vec::new();
-        select(&self.expression, &mut Vec::new(), &mut found);
-        found
-    }
 }
 
 /// A timestamp in RFC 3339; none when the text is none.
@@ -102,65 +93,6 @@ fn through_function(call: &str, text: &str) -> Option<Value> {
     made.ok().flatten()
 }
 
-fn chain(expression: &IdedExpr) -> Option<Vec<String>> {
-    match &expression.expr {
-        Expr::Ident(name) => Some(vec![name.clone()]),
-        Expr::Select(select) => {
-            let mut steps = chain(&select.operand)?;
-            steps.push(select.field.clone());
-            Some(steps)
-        }
-        Expr::Call(call) if call.func_name == operators::INDEX => {
-            let [operand, key] = call.args.as_slice() else { return None };
-            let Expr::Literal(LiteralValue::String(key)) = &key.expr else { return None };
-            let mut steps = chain(operand)?;
-            steps.push(key.inner().to_string());
-            Some(steps)
-        }
-        _ => None,
-    }
-}
-
-fn select(expression: &IdedExpr, hidden: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    if let Some(steps) = chain(expression) {
-        if !hidden.contains(&steps[0]) {
-            found.push(steps);
-        }
-        return;
-    }
-    match &expression.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
-        Expr::Select(inner) => select(&inner.operand, hidden, found),
-        Expr::List(list) => list.elements.iter().for_each(|element| select(element, hidden, found)),
-        Expr::Map(map) => {
-            for entry in &map.entries {
-                if let EntryExpr::MapEntry(entry) = &entry.expr {
-                    select(&entry.key, hidden, found);
-                    select(&entry.value, hidden, found);
-                }
-            }
-        }
-        Expr::Struct(_) => {}
-        Expr::Call(call) => {
-            if let Some(target) = &call.target {
-                select(target, hidden, found);
-            }
-            call.args.iter().for_each(|argument| select(argument, hidden, found));
-        }
-        Expr::Comprehension(comprehension) => {
-            select(&comprehension.iter_range, hidden, found);
-            select(&comprehension.accu_init, hidden, found);
-            let outer = hidden.len();
-            hidden.push(comprehension.accu_var.clone());
-            hidden.push(comprehension.iter_var.clone());
-            for part in [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result] {
-                select(part, hidden, found);
-            }
-            hidden.truncate(outer);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,15 +109,6 @@ mod tests {
         let mut budget = 1;
         assert!(matches!(program.eval_on(&inputs, &mut budget), Err(CelError::TooExpensive { .. })));
         assert!(program.estimate_at(1_000_000, 1_000_000, 1) > program.estimate_at(10, 10, 1));
-    }
-
-    #[test]
-    fn selections_are_chains_from_variables() {
-        let program =
-            Program::compile("has(self.a) && self.b.c > 1 && self.l.all(x, x.y == self['z'])", &["self"]).unwrap();
-        let mut found: Vec<String> = program.selections().iter().map(|steps| steps.join(".")).collect();
-        found.sort();
-        assert_eq!(found, ["self.a", "self.b.c", "self.l", "self.z"]);
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub(super) fn with_base<R>(call: impl FnOnce(&Context<'static>) -> R) -> R {
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     context.add_function("dyn", |value: Value| -> ResolveResult { Ok(value) });
+    context.add_function("type", |value: Value| -> ResolveResult { Ok(type_value(type_of(&value))) });
+    for name in TYPES {
+        context.add_variable_from_value(*name, type_value(name));
+    }
     context.add_function("lists.range", range);
     context.add_function("matches", matches);
     context.add_function("find", find);
@@ -74,6 +78,45 @@ fn base() -> Context<'static> {
     compare_function(&mut context, "isLessThan", |order| Value::Bool(order == Ordering::Less));
     compare_function(&mut context, "compareTo", |order| Value::Int(i64::from(order as i8)));
     context
+}
+
+/// The names of types, which expressions compare with what `type` gives.
+const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+
+pub(super) fn is_type(name: &str) -> bool {
+    TYPES.contains(&name)
+}
+
+fn type_of(value: &Value) -> &str {
+    match value {
+        Value::Null => "null_type",
+        Value::Bool(_) => "bool",
+        Value::Bytes(_) => "bytes",
+        Value::Float(_) => "double",
+        Value::Int(_) => "int",
+        Value::List(_) => "list",
+        Value::Map(_) => "map",
+        Value::String(_) => "string",
+        Value::UInt(_) => "uint",
+        Value::Duration(_) => "google.protobuf.Duration",
+        Value::Timestamp(_) => "google.protobuf.Timestamp",
+        Value::Opaque(opaque) => opaque.runtime_type_name(),
+        Value::Function(..) => "type",
+    }
+}
+
+/// A type inside the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TypeName(String);
+
+impl Opaque for TypeName {
+    fn runtime_type_name(&self) -> &str {
+        "type"
+    }
+}
+
+fn type_value(name: &str) -> Value {
+    Value::Opaque(Arc::new(TypeName(name.to_owned())))
 }
 
 /// A quantity inside the engine.
@@ -160,6 +203,10 @@ fn find_all(This(text): This<Arc<String>>, Arguments(args): Arguments) -> Resolv
         let found = regex.find_iter(&text).take(limit.unwrap_or(usize::MAX));
         Value::List(Arc::new(found.map(|found| Value::String(Arc::new(found.as_str().to_string()))).collect()))
     })
+}
+
+pub(super) fn is_pattern(pattern: &str) -> bool {
+    with_pattern("matches", pattern, |_| Value::Null).is_ok()
 }
 
 fn with_pattern(function: &str, pattern: &str, call: impl FnOnce(&Regex) -> Value) -> ResolveResult {
@@ -313,6 +360,7 @@ pub const FUNCTIONS: &[&str] = &[
     "sum",
     "timestamp",
     "trim",
+    "type",
     "uint",
     "upperAscii",
     "url",
