@@ -7,7 +7,7 @@ use rules::jsonpath::{self, JsonPath, MissingKeys};
 use rules::selector::LabelSelector;
 use serde_json::Value;
 
-use super::source::{compile_cel, compile_path};
+use super::source::{compile_condition, compile_path};
 use super::{Reading, at, items};
 
 /// Alternatives in one list of selectors. Each may be evaluated for every write of the kind.
@@ -78,7 +78,7 @@ impl Selector {
         let fields: Vec<_> = fields.collect();
         let conditions = conditions.iter().enumerate().filter_map(|(number, text)| {
             let (text, path) = (text.as_str().unwrap_or(""), conditions_path.index(number));
-            compile_cel(text).map_err(|why| errors.push(FieldError::invalid(path, text, why))).ok()
+            compile_condition(text).map_err(|why| errors.push(FieldError::invalid(path, text, why))).ok()
         });
         let conditions: Vec<_> = conditions.collect();
         (errors.len() == before).then_some(Selector { labels, fields, conditions })

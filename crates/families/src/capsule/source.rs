@@ -2,7 +2,7 @@
 
 use kinds::field_error::{FieldError, Path};
 use quantity::Quantity;
-use rules::cel::{COST_MAX, Program};
+use rules::cel::{COST_MAX, Program, Type};
 use rules::jsonpath::{self, JsonPath, MissingKeys, PATH_BYTES_MAX};
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ fn read_value(source: &Value, op: Op, at: &Path<'_>, errors: &mut Vec<FieldError
     match (op, path.is_empty(), cel.is_empty()) {
         (Op::Count, true, true) => Some(Measured::One),
         (Op::Add | Op::Sub, false, true) => keep(compile_path(path).map(Measured::Path), "path", path),
-        (Op::Add | Op::Sub, true, false) => keep(compile_cel(cel).map(Measured::Cel), "cel", cel),
+        (Op::Add | Op::Sub, true, false) => keep(compile_amount(cel).map(Measured::Cel), "cel", cel),
         _ => {
             let why = "path and cel must be empty when op is 'count'; otherwise exactly one of path or cel must be set \
                        and non-empty";
@@ -166,17 +166,38 @@ fn probe() -> Value {
     grow(5)
 }
 
-/// Compiles an expression over `object`, and refuses one that costs too much on an ordinary object.
-pub fn compile_cel(source: &str) -> Result<Program, String> {
+/// Compiles an expression over `object` that gives an amount.
+fn compile_amount(source: &str) -> Result<Program, String> {
+    let (program, ty) = compile_cel(source)?;
+    if ty.may_be_amount() {
+        return Ok(program);
+    }
+    Err(format!(
+        "invalid CEL expression: must evaluate to a quantity, an int, a string or a list of those, but gives {ty}"
+    ))
+}
+
+/// Compiles an expression over `object` that says whether something is meant.
+pub fn compile_condition(source: &str) -> Result<Program, String> {
+    match compile_cel(source)? {
+        (program, Type::Bool | Type::Dyn) => Ok(program),
+        (_, ty) => Err(format!("invalid CEL expression: must evaluate to a bool, but gives {ty}")),
+    }
+}
+
+/// Compiles an expression over `object`, and refuses one that costs too much on an ordinary object. The type of its
+/// result is told as far as it shows without an object.
+fn compile_cel(source: &str) -> Result<(Program, Type), String> {
     if source.trim().is_empty() || source.len() > CEL_BYTES_MAX {
         return Err(format!("invalid CEL expression: must be 1 to {CEL_BYTES_MAX} bytes long"));
     }
-    let program = Program::compile(source, &["object"]).map_err(|error| format!("invalid CEL expression: {error}"))?;
+    let compiled = Program::compile_inferred(source, &["object"]);
+    let (program, ty) = compiled.map_err(|error| format!("invalid CEL expression: {error}"))?;
     let estimated = program.estimate_at(USUAL_VALUES, USUAL_LENGTH, USUAL_TEXT);
     if estimated > COST_MAX {
         return Err(format!("invalid CEL expression: estimated cost {estimated} exceeds {COST_MAX}"));
     }
-    Ok(program)
+    Ok((program, ty))
 }
 
 fn path_usage(path: &JsonPath, object: &Value, reading: Reading) -> Result<Quantity, String> {

@@ -27,6 +27,48 @@ fn with_cel(cel: &str) -> Value {
 }
 
 #[test]
+fn an_expression_that_can_give_no_amount_is_refused_with_its_type() {
+    for (cel, ty) in [
+        ("true", "bool"),
+        ("1.5", "double"),
+        ("object.spec.replicas > 2", "bool"),
+        ("quantity('1Gi').asApproximateFloat()", "double"),
+        ("{'a': 1}", "map(string, int)"),
+        ("[1.5]", "list(double)"),
+        ("object.spec.containers.map(c, c.name == 'a')", "list(bool)"),
+        ("duration('1h')", "google.protobuf.Duration"),
+        ("object.spec.a == 1 ? true : false", "bool"),
+        ("null", "null"),
+    ] {
+        let why = refusal(with_cel(cel));
+        assert!(why.contains(&format!("but gives {ty}")), "{cel}: {why}");
+    }
+    for cel in [
+        "1",
+        "'1Gi'",
+        "object.spec.replicas",
+        "quantity(object.spec.storage)",
+        "object.spec.containers.map(c, quantity(c.resources.requests.cpu))",
+        "[object.spec.a, quantity('1')]",
+        "object.?spec.?replicas.orValue(0)",
+        "size(object.spec.containers)",
+        "math.greatest([1, 2])",
+        "dyn(true)",
+    ] {
+        let mut desk = Desk::new();
+        desk.namespace("a", &[]);
+        let applied = desk.apply(&quotas(), "a", "q", json!({"spec": with_cel(cel)}));
+        assert_eq!(applied.err(), None, "{cel}");
+    }
+    let selected = |condition: &str| {
+        with_source(json!({
+            "kind": "Pod", "op": "count", "selectors": [{"celExpressions": [condition]}],
+        }))
+    };
+    assert!(refusal(selected("object.spec.size() + 1")).contains("must evaluate to a bool, but gives int"));
+}
+
+#[test]
 fn paths_are_checked_in_capsules_words() {
     for (path, expected) in [
         (" ", "sourcePath must not be empty"),
