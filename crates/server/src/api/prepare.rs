@@ -10,6 +10,7 @@ use kinds::bounds::OBJECT_BYTES_MAX;
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
 use rules::GroupResource;
+use rules::cel::Foresight;
 use serde_json::Value;
 
 use super::negotiate::body_format;
@@ -19,6 +20,9 @@ use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
 use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Refused, Write, WriteKind, Written};
 use crate::registry::{CustomKind, Schema, Served, api_version};
+
+/// How often expressions are evaluated for one write because the policies changed meanwhile.
+const ASKED_MAX: usize = 3;
 
 /// What kind a body has to be of.
 pub(super) struct Expected<'a> {
@@ -260,9 +264,22 @@ impl Api {
         dry_run: bool,
         now_ms: i64,
     ) -> ApiResult<Result<Written, Refused>> {
-        let write = Write { key: key.clone(), kind, dry_run, now_ms };
-        let answer = self.parts().writes.submit(Command::Write(Box::new(write))).await;
-        answer.map(Answer::written).map_err(|_| ApiError::stopping())
+        let (mut kind, mut foresight) = (kind, Foresight::Asked);
+        for asked in 1.. {
+            let write = Write { key: key.clone(), kind, dry_run, now_ms, foresight };
+            let answer = self.parts().writes.submit(Command::Write(Box::new(write))).await;
+            let postponed = match answer.map_err(|_| ApiError::stopping())? {
+                Answer::Postponed(postponed) => postponed,
+                answer => return Ok(answer.written()),
+            };
+            let evaluated = tokio::task::spawn_blocking(move || postponed.evaluate()).await;
+            let (same, known) = evaluated.map_err(|_| ApiError::stopping())?;
+            let known = Box::new(known);
+            // Policies that change all the while must not keep a write from being decided.
+            foresight = if asked < ASKED_MAX { Foresight::Known(known) } else { Foresight::Last(known) };
+            kind = same;
+        }
+        Err(ApiError::stopping())
     }
 
     pub(super) fn refused(&self, call: &Call, key: &ObjectKey, refused: Refused) -> ApiError {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use families::Denial;
+use rules::cel::{Foresight, Known, Program};
 
 use super::object::{Draft, Object, ObjectKey};
 
@@ -26,6 +27,26 @@ pub struct Write {
     /// Checked and answered as if, but nothing changes.
     pub dry_run: bool,
     pub now_ms: i64,
+    /// What is known of the expressions that will be asked about the object.
+    pub foresight: Foresight,
+}
+
+/// A write that was put off: some expressions would take too long on the thread that decides. Nothing has changed.
+#[derive(Debug)]
+pub struct Postponed {
+    pub kind: WriteKind,
+    pub wanted: Vec<Program>,
+}
+
+impl Postponed {
+    /// Evaluates what is wanted; not on a thread that others wait for.
+    pub fn evaluate(self) -> (WriteKind, Known) {
+        let known = match &self.kind {
+            WriteKind::Create(draft) | WriteKind::Update { draft, .. } => Known::evaluate(self.wanted, &draft.value),
+            WriteKind::Delete { .. } => Known::evaluate(Vec::new(), &serde_json::Value::Null),
+        };
+        (self.kind, known)
+    }
 }
 
 #[derive(Debug)]
@@ -55,7 +76,11 @@ pub struct Expect {
 #[derive(Debug)]
 pub enum Answer {
     Written(Result<Written, Refused>),
-    Published { remaining: usize },
+    /// Only to writes whose [`Foresight`] allows it.
+    Postponed(Box<Postponed>),
+    Published {
+        remaining: usize,
+    },
     Audited(Result<AuditReport, String>),
 }
 

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use families::{Change, Denial, DenialLine, Families, Operation};
 use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
+use rules::cel::{Foresight, Program, at_desk};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
 use smallvec::SmallVec;
 use store::{Batch, Space, Table};
 
 use super::apart::{Ruling, apart};
-use super::command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
+use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::named::Named;
 use super::object::{Draft, Object, ObjectKey};
@@ -71,6 +72,11 @@ pub struct Engine {
     pub(super) space: Space,
     /// What was decided in this group.
     pub(super) decided: Decided,
+    /// What the write at hand knows of the expressions it will be asked about.
+    pub(super) foresight: Foresight,
+    /// The expressions it should have known of, and the write itself, on its way back.
+    pub(super) wanted: Vec<Program>,
+    pub(super) postponed: Option<Box<Postponed>>,
 }
 
 pub(super) struct NamespaceState {
@@ -88,6 +94,9 @@ impl sequencer::Engine for Engine {
             Command::Write(write) => {
                 let counts = !write.dry_run;
                 let written = self.write(*write, batch, publication);
+                if let Some(postponed) = self.postponed.take() {
+                    return Answer::Postponed(postponed);
+                }
                 if let Err(Refused::Denied(denials)) = &written
                     && counts
                 {
@@ -126,7 +135,8 @@ impl Engine {
         batch: &mut Batch,
         publication: &mut Publication,
     ) -> Result<Written, Refused> {
-        let Write { key, kind, dry_run, now_ms } = write;
+        let Write { key, kind, dry_run, now_ms, foresight } = write;
+        self.foresight = foresight;
         let stored = self.stored(&key).cloned();
         match kind {
             WriteKind::Create(draft) => {
@@ -148,6 +158,7 @@ impl Engine {
                         let refusal = Refusal { key: &key, draft: &draft, terms: None, dry_run, now_ms };
                         self.relieve(&refusal, denials, batch, publication)?
                     }
+                    Err(why) => return Err(self.put_off(WriteKind::Create(draft), why)),
                     decided => decided?,
                 };
                 if dry_run {
@@ -177,6 +188,7 @@ impl Engine {
                         let refusal = Refusal { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
                         self.relieve(&refusal, denials, batch, publication)?
                     }
+                    Err(why) => return Err(self.put_off(WriteKind::Update { draft, expect, status }, why)),
                     decided => decided?,
                 };
                 if dry_run {
@@ -247,6 +259,8 @@ impl Engine {
         dry_run: bool,
     ) -> Result<Ruling, Refused> {
         self.until_ms = None;
+        // What is known is known of the object that was written, not of those that are made with it.
+        let foresight = std::mem::take(&mut self.foresight);
         let may_wait = self.may_wait(&key.resource);
         let is_live = self.ledger.is_live(draft.uid) || (may_wait && self.ledger.is_live(apart(draft.uid)));
         if !is_live && !self.rulebook.concerns(&key.resource, &key.namespace) {
@@ -254,7 +268,12 @@ impl Engine {
         }
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
         let subject = subject.at(self.clock_ms);
-        let verdict = match (self.rulebook.measure(&subject), &terms) {
+        let (measured, wanted) = at_desk(foresight, &draft.value, || self.rulebook.measure(&subject));
+        if !wanted.is_empty() {
+            self.wanted = wanted;
+            return Err(Refused::Bug("a write was put off that nobody sends again".into()));
+        }
+        let verdict = match (measured, &terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
             (Err(_), Some(Terms::Adopt)) => return Ok(Ruling::default()),
@@ -288,6 +307,15 @@ impl Engine {
         }
         let (charges, _) = self.policies.charges(&self.ledger, &others);
         Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)) })
+    }
+
+    /// Why a write was refused; one that waits for expressions is kept for its sender.
+    fn put_off(&mut self, kind: WriteKind, why: Refused) -> Refused {
+        if !self.wanted.is_empty() {
+            let wanted = std::mem::take(&mut self.wanted);
+            self.postponed = Some(Box::new(Postponed { kind, wanted }));
+        }
+        why
     }
 
     fn decide_lines(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use families::Families;
 use ledger::{AccountId, Ledger, SubjectId};
 use quantity::Amount;
+use rules::cel::Foresight;
 use rules::{GroupResource, Rulebook, Subject};
 use store::{Space, Store, StoreError, Table};
 
@@ -109,6 +110,9 @@ impl Engine {
             clock_ms: 0,
             due: BTreeSet::new(),
             until_ms: None,
+            foresight: Foresight::None,
+            wanted: Vec::new(),
+            postponed: None,
             shelves: HashMap::new(),
             namespaces: BTreeMap::new(),
             rulebook: Rulebook::new(),

@@ -30,7 +30,7 @@ mod status;
 mod tests;
 
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
-pub use command::{Answer, Command, Expect, Refused, Write, WriteKind, Written};
+pub use command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;

@@ -6,6 +6,7 @@ use families::{Balances, Denial, Families, Family, PolicyObject, Projected};
 use kinds::field_error::FieldError;
 use ledger::Limit;
 use quantity::{Amount, Format};
+use rules::cel::Foresight;
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict, policy_name};
 use sequencer::Engine as _;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod foresight;
 mod jit;
 mod marks;
 mod moments;
@@ -124,7 +126,7 @@ impl Bench {
     }
 
     fn write_at(&mut self, now_ms: i64, key: ObjectKey, kind: WriteKind, dry_run: bool) -> Result<Written, Refused> {
-        self.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms }))).written()
+        self.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms, foresight: Foresight::None }))).written()
     }
 
     fn draft(&mut self, namespace: &str, name: &str, mut object: Value) -> Draft {

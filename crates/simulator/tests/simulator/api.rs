@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rules::GroupResource;
+use rules::cel::Foresight;
 use sequencer::Limits;
 use sequencer::core::{Core, Group, commit};
 use serde_json::{Value, json};
@@ -459,7 +460,7 @@ impl Service {
 }
 
 fn write(key: ObjectKey, kind: WriteKind) -> Command {
-    Command::Write(Box::new(Write { key, kind, dry_run: false, now_ms: 0 }))
+    Command::Write(Box::new(Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None }))
 }
 
 fn server_error(error: StoreError) -> String {
@@ -523,7 +524,7 @@ fn a_dry_run_leaves_no_trace() {
     let (key, draft) = service.new_object("namespaces", "", "blue", json!({"kind": "Namespace"}));
     service.group(vec![write(key, WriteKind::Create(draft))]).unwrap();
     let (key, draft) = service.new_object("configmaps", "blue", "one", json!({"kind": "ConfigMap"}));
-    let command = Write { key, kind: WriteKind::Create(draft), dry_run: true, now_ms: 0 };
+    let command = Write { key, kind: WriteKind::Create(draft), dry_run: true, now_ms: 0, foresight: Foresight::None };
     let answer = service.ask(Command::Write(Box::new(command))).unwrap();
     let Answer::Written(Ok(Written { sequence, .. })) = answer else { panic!("{answer:?}") };
     assert_eq!(sequence, 0);

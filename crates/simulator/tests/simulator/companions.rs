@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rules::GroupResource;
+use rules::cel::Foresight;
 use sequencer::Engine as _;
 use serde_json::{Value, json};
 use server::core::{Answer, Cache, Command, Draft, Engine, Expect, ObjectKey, Publication, Refused, Write, WriteKind};
@@ -127,7 +128,7 @@ impl House {
     }
 
     fn write(&mut self, key: ObjectKey, kind: WriteKind) -> Option<Result<(), Refused>> {
-        let write = Write { key, kind, dry_run: false, now_ms: self.now_ms };
+        let write = Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight: Foresight::None };
         Some(self.run(Command::Write(Box::new(write)))?.written().map(|_| ()))
     }
 

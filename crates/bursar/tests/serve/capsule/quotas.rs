@@ -27,6 +27,7 @@ async fn custom_quotas() {
         custom_kinds_are_summed_and_growth_is_refused(&land),
         several_sources_add_and_subtract(&land),
         expressions_measure_and_select(&land),
+        long_expressions_count_like_short_ones(&land),
         selectors_are_alternatives_of_conjunctions(&land),
         a_global_quota_follows_its_namespaces(&land),
         all_quotas_or_none(&land),
@@ -122,6 +123,23 @@ async fn expressions_measure_and_select(land: &Land) {
     assert_eq!(land.usage("CustomQuota", "cel", "cpu").await, "1500m/1500m");
     let refused = land.pod("cel", "web-2", "2").await.expect_err("too much");
     assert!(refused.contains("(requested=2, currentUsed=3500m, available=1500m, limit=3, "), "{refused}");
+}
+
+/// They are evaluated before the decision, and the write is sent again with what they gave.
+async fn long_expressions_count_like_short_ones(land: &Land) {
+    land.namespace("long", json!({})).await;
+    let pairs = "object.data.all(a, object.data.all(b, a + b != '')) ? object.data.size() : 0";
+    let spec = json!({"limit": "500", "sources": [{"kind": "ConfigMap", "cel": pairs}]});
+    land.make("CustomQuota", "long", "entries", spec).await.expect("a quota");
+    let entries = |name: &str, count: usize| {
+        let data: serde_json::Map<String, Value> = (0..count).map(|i| (format!("k{i}"), "".into())).collect();
+        json!({"metadata": {"name": name}, "data": data})
+    };
+    land.create("ConfigMap", "long", entries("one", 250)).await.expect("fits");
+    land.create("ConfigMap", "long", entries("two", 240)).await.expect("fits");
+    assert_eq!(land.usage("CustomQuota", "long", "entries").await, "490/10");
+    land.create("ConfigMap", "long", entries("three", 260)).await.expect_err("too much");
+    land.create("ConfigMap", "long", entries("four", 10)).await.expect("fits");
 }
 
 async fn selectors_are_alternatives_of_conjunctions(land: &Land) {

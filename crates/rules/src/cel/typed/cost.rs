@@ -4,7 +4,6 @@
 //! part of the API there, since they decide which CRDs are accepted. So this follows them to the unit, odd places
 //! included: the size of an item of a list that is written out is looked up as if it were the root of the schema.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -12,6 +11,7 @@ use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
 
 use super::check::Checked;
+use super::path::Path;
 use super::size::{Entry, PATTERN_FACTOR, Range, TEXT_FACTOR};
 use super::{Declared, QUANTITY, Shape, Type};
 
@@ -35,48 +35,6 @@ pub(in crate::cel) fn cost(expression: &IdedExpr, checked: &Checked, root: &Decl
         scope: Vec::new(),
     };
     coster.node(expression).max
-}
-
-/// Where a value lies in the schema: the variable, then fields, `@items`, `@keys`, `@values`.
-///
-/// Kubernetes keeps paths in Go slices, and two that grow from one may share the memory behind it: the later step then
-/// replaces the earlier. That decides what a size is looked up by, so it is done the same way here.
-#[derive(Clone, Default)]
-struct Path {
-    steps: Rc<RefCell<Vec<Rc<str>>>>,
-    length: usize,
-    capacity: usize,
-}
-
-impl Path {
-    fn of(name: &str) -> Path {
-        Path::default().with(name)
-    }
-
-    fn with(&self, step: &str) -> Path {
-        if self.length < self.capacity {
-            let mut steps = self.steps.borrow_mut();
-            if steps.len() > self.length {
-                steps[self.length] = step.into();
-            } else {
-                steps.push(step.into());
-            }
-            drop(steps);
-            return Path { length: self.length + 1, ..self.clone() };
-        }
-        let mut steps = self.steps.borrow()[..self.length].to_vec();
-        steps.push(step.into());
-        let capacity = (self.capacity * 2).max(1);
-        Path { steps: Rc::new(RefCell::new(steps)), length: self.length + 1, capacity }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    fn first_is(&self, name: &str) -> bool {
-        !self.is_empty() && &*self.steps.borrow()[0] == name
-    }
 }
 
 struct Local {
@@ -596,14 +554,14 @@ impl<'c> Coster<'c> {
         if list.path.is_empty() {
             return Range::UNKNOWN;
         }
-        let mut steps = list.path.steps.borrow()[..list.path.length].to_vec();
+        let mut steps = list.path.steps();
         steps.push("@items".into());
         self.declared(&steps).unwrap_or(Range::UNKNOWN)
     }
 
     /// What the schema says of a place. The first step is the variable, whichever it is.
     fn declared_size(&self, path: &Path) -> Option<Range> {
-        self.declared(&path.steps.borrow()[..path.length])
+        self.declared(&path.steps())
     }
 
     fn declared(&self, path: &[Rc<str>]) -> Option<Range> {

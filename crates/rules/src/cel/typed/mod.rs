@@ -9,6 +9,7 @@ mod check;
 mod cost;
 mod function;
 mod literal;
+mod path;
 mod size;
 
 use std::collections::BTreeMap;

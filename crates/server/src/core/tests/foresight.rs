@@ -1,0 +1,151 @@
+//! Expressions that take long are not worked out on the thread that decides.
+
+use rules::cel::{Program, evaluations};
+
+use super::*;
+
+/// Charges what an expression gives.
+struct Weight(Program);
+struct Weights;
+
+impl Measure for Weight {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        let failed = |why: rules::cel::CelError| MeasureError { policy: "caps".into(), message: why.to_string() };
+        for quantity in self.0.eval_quantities(&[("object", subject.object)]).map_err(failed)? {
+            out.charge(0, quantity.amount(), quantity.format());
+        }
+        Ok(())
+    }
+}
+
+impl Family for Weights {
+    fn name(&self) -> &'static str {
+        "weights"
+    }
+
+    fn policies(&self) -> Vec<GroupResource> {
+        vec![caps()]
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+        let text = policy.object["spec"]["cel"].as_str().unwrap_or_default();
+        let program = Program::compile(text, &["object"])
+            .map_err(|why| vec![FieldError::invalid("spec.cel", text, why.to_string())])?;
+        Ok(Compiled {
+            accounts: vec![Account {
+                resource: "weight".into(),
+                limit: Limit::Enforced(Amount::from_units(100)),
+                limit_text: "100".into(),
+            }],
+            rules: vec![Rule {
+                resources: vec![GroupResource::core("configmaps")],
+                reach: Reach::Namespace(policy.namespace.into()),
+                measure: Arc::new(Weight(program)),
+            }],
+            fingerprint: text.as_bytes().to_vec(),
+        })
+    }
+
+    fn project(&self, _: &GroupResource, _: &mut Value, _: &dyn Balances) -> Projected {
+        Projected::Unchanged
+    }
+
+    fn words(&self, denial: &Denial) -> String {
+        format!("over the weight {}", denial.name)
+    }
+}
+
+const LONG: &str = "object.spec.all(a, object.spec.all(b, a + b > 0)) ? 7 : 8";
+
+struct Desk {
+    bench: Bench,
+    /// How many expressions were evaluated in the last step.
+    evaluated: u64,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let mut bench = Bench::with(Families::new(vec![Arc::new(Weights)]));
+        bench.cap("long", json!({"cel": LONG})).unwrap();
+        Desk { bench, evaluated: 0 }
+    }
+
+    fn submit(&mut self, kind: WriteKind, dry_run: bool, foresight: Foresight) -> Answer {
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
+        let before = evaluations();
+        let answer = self.bench.run(Command::Write(Box::new(Write { key, kind, dry_run, now_ms: 0, foresight })));
+        self.evaluated = evaluations() - before;
+        answer
+    }
+
+    fn create(&mut self, foresight: Foresight) -> Answer {
+        let draft = self.bench.draft("a", "x", json!({"spec": vec![1; 300]}));
+        self.submit(WriteKind::Create(draft), false, foresight)
+    }
+}
+
+/// As a request does it: on a thread of its own.
+fn elsewhere(postponed: Box<Postponed>) -> (WriteKind, Box<rules::cel::Known>) {
+    let (kind, known) = std::thread::spawn(move || postponed.evaluate()).join().unwrap();
+    (kind, Box::new(known))
+}
+
+#[test]
+fn a_long_expression_is_evaluated_before_the_decision() {
+    let mut desk = Desk::new();
+    let Answer::Postponed(postponed) = desk.create(Foresight::Asked) else { panic!("not put off") };
+    assert_eq!(desk.evaluated, 0);
+    assert_eq!(desk.bench.used("long").as_deref(), Some("0"), "nothing has changed");
+    let (kind, known) = elsewhere(postponed);
+    desk.submit(kind, false, Foresight::Known(known)).written().unwrap();
+    assert_eq!(desk.evaluated, 0);
+    assert_eq!(desk.bench.used("long").as_deref(), Some("7"));
+    desk.bench.audit();
+}
+
+#[test]
+fn what_is_known_counts_for_the_same_object_and_expression_only() {
+    let mut desk = Desk::new();
+    let Answer::Postponed(postponed) = desk.create(Foresight::Asked) else { panic!("not put off") };
+    let (kind, known) = elsewhere(postponed);
+    desk.bench.change(&cap_key("long"), |cap| cap["spec"]["cel"] = LONG.replace('7', "9").into()).unwrap();
+    let Answer::Postponed(postponed) = desk.submit(kind, false, Foresight::Known(known)) else { panic!("not asked") };
+    assert_eq!(desk.evaluated, 0);
+    let (kind, known) = elsewhere(postponed);
+    let WriteKind::Create(mut draft) = kind else { panic!("a create") };
+    draft.value["data"] = json!({"other": "1"});
+    let Answer::Postponed(postponed) = desk.submit(WriteKind::Create(draft), false, Foresight::Known(known)) else {
+        panic!("another object was taken for the same");
+    };
+    let (kind, known) = elsewhere(postponed);
+    desk.submit(kind, false, Foresight::Known(known)).written().unwrap();
+    assert_eq!(desk.bench.used("long").as_deref(), Some("9"));
+    desk.bench.audit();
+}
+
+#[test]
+fn short_expressions_share_the_time_there_is() {
+    let mut desk = Desk::new();
+    desk.bench.change(&cap_key("long"), |cap| cap["spec"]["cel"] = "object.spec.size()".into()).unwrap();
+    let Answer::Written(Err(Refused::Denied(_))) = desk.create(Foresight::Asked) else { panic!("300 is over 100") };
+    assert_eq!(desk.evaluated, 1);
+    // Each is short, but a hundred of them are not: those that do not fit any more are asked for.
+    for i in 0..100 {
+        let cel = format!("object.spec.all(a, a != {i}) ? 0 : 1");
+        desk.bench.cap(&format!("c{i}"), json!({"cel": cel})).unwrap();
+    }
+    let Answer::Postponed(postponed) = desk.create(Foresight::Asked) else { panic!("not put off") };
+    assert!(desk.evaluated > 1 && desk.evaluated < 50, "{}", desk.evaluated);
+    assert_eq!(desk.evaluated + postponed.wanted.len() as u64, 101);
+}
+
+#[test]
+fn a_write_that_may_not_ask_again_has_the_time_there_is() {
+    let mut desk = Desk::new();
+    let nothing = Box::new(rules::cel::Known::evaluate(Vec::new(), &Value::Null));
+    let Answer::Written(Err(Refused::Unmeasurable { message, .. })) = desk.create(Foresight::Last(nothing)) else {
+        panic!("not refused");
+    };
+    assert!(message.contains("too expensive"), "{message}");
+    assert_eq!(desk.evaluated, 0);
+}
