@@ -143,6 +143,7 @@ pub(super) fn isolate(new: &mut Value, old: &Value, served: &Served, subresource
             // Who owns a pod is not what happened to it.
             if served.resource.is("", "pods") {
                 restore_metadata(new, old, "ownerReferences");
+                keep_class(new, old);
             }
             if served.resource.is("", "namespaces") {
                 restore_metadata(new, old, "labels");
@@ -192,6 +193,17 @@ fn restore_metadata(new: &mut Map<String, Value>, old: &Map<String, Value>, fiel
         Some(value) => metadata.insert(field.to_owned(), value.clone()),
         None => metadata.remove(field),
     };
+}
+
+/// A status that does not speak of the pod's class of service leaves it as it is.
+fn keep_class(new: &mut Map<String, Value>, old: &Map<String, Value>) {
+    let class = old.get("status").and_then(|status| status.get("qosClass")).filter(|class| !class.is_null());
+    let status = new.entry("status").or_insert_with(|| json!({}));
+    if let (Some(class), Value::Object(status)) = (class, status)
+        && status.get("qosClass").and_then(Value::as_str).unwrap_or_default().is_empty()
+    {
+        status.insert("qosClass".into(), class.clone());
+    }
 }
 
 fn restore_all(new: &mut Map<String, Value>, old: &Map<String, Value>) {

@@ -61,10 +61,14 @@ impl Strategy for Pods {
         )]
     }
 
-    /// What comes through a side door is looked at as closely: a resize states amounts again.
-    fn validate_subresource(&self, subresource: &str, object: &Value, _old: &Value) -> Vec<FieldError> {
+    /// What comes through a side door is looked at as closely: a resize states amounts again, and quotas go by the class that
+    /// a status names.
+    fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
         match subresource {
             "resize" | "ephemeralcontainers" => pod_spec(&object["spec"], "spec"),
+            "status" if text(&object["status"], "qosClass") != text(&old["status"], "qosClass") => {
+                vec![FieldError::invalid("status.qosClass", text(&object["status"], "qosClass"), "field is immutable")]
+            }
             _ => Vec::new(),
         }
     }

@@ -281,6 +281,12 @@ POST /api/v1/namespaces/a/pods/p/binding
 PATCH /api/v1/namespaces/a/pods/p/status Content-Type:application/merge-patch+json
   {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}], "annotations": {"n": "m"}}, "status": {"phase": "Running"}}
   200  metadata.ownerReferences!  metadata.annotations.n=m  status.phase=Running
+PATCH /api/v1/namespaces/a/pods/p/status Content-Type:application/merge-patch+json
+  {"status": {"qosClass": "Guaranteed"}}
+  422  message=Pod "p" is invalid: status.qosClass: Invalid value: "Guaranteed": field is immutable
+PUT /api/v1/namespaces/a/pods/p/status
+  {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
+  200  status.qosClass=BestEffort
 PATCH /api/v1/namespaces/a/status Content-Type:application/merge-patch+json
   {"metadata": {"labels": {"pool": "none"}, "annotations": {"n": "m"}}}
   200  metadata.labels.pool!  metadata.annotations.n=m
