@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::glance::Kin;
 use crate::resources::{self, Found};
-use crate::run::{Failed, gone_is_fine};
+use crate::run::{Failed, gone_is_fine, is_segment};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -357,7 +357,7 @@ impl Graph {
 
     /// Whether an owner exists under its name with its uid.
     async fn exists(&self, client: &Client, child: &Node, owner: &OwnerReference) -> Result<bool, Failed> {
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let of_kind = |found: &&Arc<Found>| found.api.group == group && found.api.kind == owner.kind;
         let found = match self.watched.iter().find(of_kind) {
             Some(found) => Some(found.clone()),
@@ -369,11 +369,14 @@ impl Graph {
         if found.namespaced && child.namespace.is_none() {
             return Ok(true);
         }
-        let resource =
-            ApiResource { version: version.to_owned(), api_version: owner.api_version.clone(), ..found.api.clone() };
+        // An object is the same at every version of its kind. The version in a reference is a user's text and has no place in
+        // the path of a request, nor has a name that no object can have.
+        if !is_segment(&owner.name) {
+            return Ok(false);
+        }
         let api: Api<DynamicObject> = match child.namespace.as_deref().filter(|_| found.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &found.api),
+            None => Api::all_with(client.clone(), &found.api),
         };
         let live = gone_is_fine(api.get_metadata(&owner.name).await)?;
         Ok(live.is_some_and(|live| live.metadata.uid.as_deref() == Some(owner.uid.as_str())))

@@ -85,6 +85,12 @@ fn left_alone(controller: &'static str, metadata: &ObjectMeta) {
     tracing::warn!(controller, namespace, name, "an object cannot be read and is left alone");
 }
 
+/// Whether a text out of somebody's object can stand as a name in the path of a request. The client writes names into paths as
+/// they are, and `x?watch=1` would ask for something else altogether, without end.
+pub fn is_segment(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '?', '#', '%', '\\']) && !name.contains(char::is_control)
+}
+
 /// A write whose object is already gone, or already as wanted, is done.
 pub fn gone_is_fine<T>(result: kube::Result<T>) -> Result<Option<T>, Failed> {
     match result {
@@ -130,6 +136,16 @@ mod tests {
             whole("last", spec),
         ]});
         serde_json::from_value::<ObjectList<Guarded<Deployment>>>(list).unwrap().items
+    }
+
+    #[test]
+    fn only_names_stand_in_paths() {
+        for name in ["web", "a.b", "system:x", "0"] {
+            assert!(is_segment(name), "{name}");
+        }
+        for text in ["", ".", "..", "a/b", "x?watch=1", "?watch=1", "a#b", "a%2fb", "a\\b", "a\nb", "a\0b"] {
+            assert!(!is_segment(text), "{text:?}");
+        }
     }
 
     #[test]

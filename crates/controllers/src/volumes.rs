@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::events::Events;
 use crate::glance::PodGlance;
-use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, readable};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, is_segment, readable};
 
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -95,7 +95,13 @@ async fn bind(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), Fail
     }
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let volume = match spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
-        Some(name) => volumes.get_opt(name).await?.filter(|volume| is_free_for(volume, claim, &uid)),
+        Some(name) if !is_segment(name) => None,
+        // Naming a volume is not having a right to it: unless somebody reserved it for this claim, it has to fit, or a claim
+        // that a quota counts under one class would take a volume of another.
+        Some(name) => volumes
+            .get_opt(name)
+            .await?
+            .filter(|volume| is_free_for(volume, claim, &uid) && (is_reserved(volume) || satisfies(volume, claim))),
         None => {
             let all = Api::<Guarded<PersistentVolume>>::all(client.clone());
             let mut fitting: Vec<PersistentVolume> = readable(&all, &ListParams::default(), "claims")
@@ -154,7 +160,8 @@ async fn unbound(claim: &PersistentVolumeClaim, client: &Client) -> Result<(), F
         }
         class => class,
     };
-    match Api::<StorageClass>::all(client.clone()).get_opt(class).await? {
+    let known = if is_segment(class) { Api::<StorageClass>::all(client.clone()).get_opt(class).await? } else { None };
+    match known {
         None => {
             let why = format!("storageclass.storage.k8s.io {class:?} not found");
             events.warning(claim, "ProvisioningFailed", &why).await;
@@ -191,6 +198,11 @@ fn is_free_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim, uid: &s
 }
 
 fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().is_some_and(|spec| spec.selector.is_none()) && satisfies(volume, claim)
+}
+
+/// Whether the volume is what the claim asks for, selectors aside.
+fn satisfies(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (Some(volume_spec), Some(spec)) = (&volume.spec, &claim.spec) else { return false };
     let class = |name: &Option<String>| name.clone().unwrap_or_default();
     let modes = volume_spec.access_modes.as_deref().unwrap_or_default();
@@ -199,7 +211,6 @@ fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     class(&volume_spec.storage_class_name) == class(&spec.storage_class_name)
         && class(&volume_spec.volume_attributes_class_name) == class(&spec.volume_attributes_class_name)
         && spec.access_modes.iter().flatten().all(|mode| modes.contains(mode))
-        && spec.selector.is_none()
         && capacity(volume) >= wanted
 }
 
@@ -222,13 +233,13 @@ pub async fn volumes(client: Client) {
 async fn reconcile_volume(volume: Arc<PersistentVolume>, client: Arc<Client>) -> Result<Action, Failed> {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone());
     let claim = match reference.as_ref().and_then(|one| Some((one.name.clone()?, one.namespace.clone()?))) {
-        Some((name, namespace)) => {
+        Some((name, namespace)) if is_segment(&name) && is_segment(&namespace) => {
             let claims = Api::<PersistentVolumeClaim>::namespaced((*client).clone(), &namespace);
             let live = gone_is_fine(claims.get_metadata(&name).await)?;
             let wanted = reference.as_ref().and_then(|one| one.uid.clone()).filter(|uid| !uid.is_empty());
             live.filter(|live| wanted.is_none_or(|uid| live.metadata.uid.as_deref() == Some(&uid)))
         }
-        None => None,
+        _ => None,
     };
     if volume.metadata.deletion_timestamp.is_some() {
         if claim.is_none() && protects(&*volume, VOLUME_PROTECTION) {
@@ -248,4 +259,40 @@ async fn reconcile_volume(volume: Arc<PersistentVolume>, client: Arc<Client>) ->
         gone_is_fine(volumes.patch_status(&volume.name_any(), &PatchParams::default(), &patch).await)?;
     }
     Ok(Action::await_change())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_taken_by_whom_it_fits() {
+        let volume = |class: &str, size: &str, modes: &[&str]| -> PersistentVolume {
+            let spec = json!({"storageClassName": class, "capacity": {"storage": size}, "accessModes": modes});
+            serde_json::from_value(
+                json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {}, "spec": spec}),
+            )
+            .unwrap()
+        };
+        let claim = |selector: Value| -> PersistentVolumeClaim {
+            let spec = json!({
+                "storageClassName": "bronze", "resources": {"requests": {"storage": "1Gi"}}, "selector": selector,
+                "accessModes": ["ReadWriteOnce"],
+            });
+            let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {}, "spec": spec});
+            serde_json::from_value(claim).unwrap()
+        };
+        for (volume, expected) in [
+            (volume("bronze", "1Gi", &["ReadWriteOnce"]), true),
+            (volume("bronze", "1Ti", &["ReadWriteOnce", "ReadWriteMany"]), true),
+            (volume("gold", "1Gi", &["ReadWriteOnce"]), false),
+            (volume("bronze", "1Mi", &["ReadWriteOnce"]), false),
+            (volume("bronze", "1Gi", &["ReadOnlyMany"]), false),
+        ] {
+            assert_eq!(satisfies(&volume, &claim(Value::Null)), expected, "{volume:?}");
+            assert_eq!(fits(&volume, &claim(Value::Null)), expected, "{volume:?}");
+            assert_eq!(satisfies(&volume, &claim(json!({"matchLabels": {"a": "b"}}))), expected, "{volume:?}");
+            assert!(!fits(&volume, &claim(json!({"matchLabels": {"a": "b"}}))), "{volume:?}");
+        }
+    }
 }

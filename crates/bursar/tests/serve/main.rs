@@ -27,6 +27,7 @@ mod prometheus;
 mod proxy;
 mod quota_names;
 mod quotas;
+mod references;
 mod restart;
 mod tour;
 mod validation;

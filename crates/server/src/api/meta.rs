@@ -235,7 +235,10 @@ fn owner_references(list: Option<&Value>, errors: &mut Vec<FieldError>) {
             ("name", "must not be empty"),
             ("uid", "must not be empty"),
         ] {
-            if text(field).is_empty() {
+            // With two slashes there is no telling group from version.
+            let unreadable =
+                field == "apiVersion" && (text(field).ends_with('/') || text(field).matches('/').count() > 1);
+            if text(field).is_empty() || unreadable {
                 errors.push(FieldError::invalid(format!("metadata.ownerReferences[{at}].{field}"), text(field), why));
             }
         }

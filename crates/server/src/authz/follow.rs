@@ -71,12 +71,32 @@ pub async fn show_aggregates(client: Client, cache: Arc<Cache>) {
 
 async fn write_rules(client: &Client, name: &str, rules: &[Rule]) -> Result<(), kube::Error> {
     let rules: Vec<Value> = rules.iter().map(Rule::to_value).collect();
-    let path = format!("/apis/{}/v1/clusterroles/{name}?fieldManager=clusterrole-aggregation", Kind::GROUP);
+    let path = format!("/apis/{}/v1/clusterroles/{}?fieldManager=clusterrole-aggregation", Kind::GROUP, segment(name));
     let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/merge-patch+json");
     let body = json!({"rules": rules}).to_string().into_bytes();
     client.request::<Value>(request.body(body).map_err(kube::Error::HttpError)?).await.map(|_| ())
 }
 
+/// A name as it stands in a path. Roles may be called almost anything, and `edit?x` must not end at `edit`.
+fn segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
 fn resource(kind: Kind) -> GroupResource {
     GroupResource::new(Kind::GROUP, kind.resource())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_within_its_segment() {
+        for (name, written) in
+            [("system:x-1.a", "system:x-1.a"), ("edit?x", "edit%3Fx"), ("a#b&c d", "a%23b%26c%20d"), ("é", "%C3%A9")]
+        {
+            assert_eq!(segment(name), written);
+        }
+    }
 }
