@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -35,6 +36,7 @@ func tame(object runtime.Object, seed int64) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		template(&o.ObjectMeta, &o.Spec)
+		o.Status.QOSClass = ""
 	case *corev1.PodTemplate:
 		template(&o.Template.ObjectMeta, &o.Template.Spec)
 	case *corev1.ReplicationController:
@@ -99,6 +101,8 @@ func tame(object runtime.Object, seed int64) {
 		o.Spec.PolicyTypes = nil
 	case *corev1.Event:
 		o.InvolvedObject.Namespace = place
+	case *eventsv1.Event:
+		o.Regarding.Namespace = place
 	case *authorizationv1.SelfSubjectAccessReview:
 		o.Spec.ResourceAttributes, o.Spec.NonResourceAttributes = asked(), nil
 	case *authorizationv1.SubjectAccessReview:
