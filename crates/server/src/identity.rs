@@ -1,6 +1,7 @@
 //! Who is asking. Every later step (authorization, fairness, audit, `managedFields`) sees a request's sender only as
 //! this value, so that certificates, tokens and impersonation cannot be told apart by accident.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -54,6 +55,15 @@ impl Identity {
 
     pub fn is_master(&self) -> bool {
         self.is_member(MASTERS)
+    }
+
+    /// Whose share of the server a request takes: a user's own, and for service accounts their namespace's. Who may make
+    /// ServiceAccounts in a namespace would otherwise have as many shares as it cares to make.
+    pub fn flow(&self) -> Cow<'_, str> {
+        match split_service_account(&self.user) {
+            Some((namespace, _)) => Cow::Owned(format!("{SERVICE_ACCOUNTS}:{namespace}")),
+            None => Cow::Borrowed(&self.user),
+        }
     }
 
     pub fn is_anonymous(&self) -> bool {
@@ -110,6 +120,9 @@ mod tests {
             ["system:serviceaccounts", "system:serviceaccounts:team-a", "system:authenticated"]
         );
         assert_eq!(split_service_account(&identity.user), Some(("team-a", "ci")));
+        assert_eq!(identity.flow(), Identity::service_account("team-a", "other", "u-2").flow());
+        assert_ne!(identity.flow(), Identity::service_account("team-b", "ci", "u-1").flow());
+        assert_eq!(Identity::authenticated("alice", [""; 0]).flow(), "alice");
         for other in ["alice", "system:serviceaccount:", "system:serviceaccount:a", "system:serviceaccount:a:b:c"] {
             assert_eq!(split_service_account(other), None, "{other}");
         }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::object;
 use crate::process::Process;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 
 const TOKENS: &str = "token-a,alice,1,\"makers\"\ntoken-b,bob,2,\"makers\"\ntoken-h,holder,3,\"makers\"\n";
 
@@ -166,7 +167,8 @@ async fn readers_who_do_not_read_cost_no_memory_and_are_told_so() {
     /// What is kept of history is 64 MB and as much for the lines made of it; allocator and objects come on top.
     const GROWTH_MEGABYTES_MAX: u64 = 400;
     let folder = tempfile::tempdir().expect("a folder");
-    let process = limited(folder.path(), "{watchesPerUser: 12}").await;
+    // Room for all of them: that they cost nothing is what this is about.
+    let process = limited(folder.path(), "{watchesPerUser: 12, answerMebibytes: 3072}").await;
     let admin = process.client().await;
     let path = "/api/v1/namespaces/default/configmaps";
     let write = async |method: &str, path: &str, body: &Value| {
@@ -195,7 +197,7 @@ async fn readers_who_do_not_read_cost_no_memory_and_are_told_so() {
         lists.push(open(&alice, path).await);
     }
     // More changes than are remembered.
-    for round in 1..=12 {
+    for round in 1..=8 {
         for at in 0..10 {
             write("PUT", &format!("{path}/large-{at}"), &large(&format!("large-{at}"), round)).await;
         }
@@ -214,5 +216,70 @@ async fn readers_who_do_not_read_cost_no_memory_and_are_told_so() {
     let list: Value = serde_json::from_slice(&list).expect("a list");
     assert_eq!(list["items"].as_array().map(Vec::len), Some(11), "ten of ours and the certificates");
     drop((watches, lists));
+    assert_eq!(process.stop().await, Some(0));
+}
+
+/// A connection that agrees on HTTP/2 and never lets an answer's body through.
+async fn windowless(process: &Process) -> hyper::client::conn::http2::SendRequest<String> {
+    let config = process.config().await;
+    let mut roots = rustls::RootCertStore::empty();
+    for der in config.root_cert.iter().flatten() {
+        roots.add(CertificateDer::from(der.clone())).expect("a certificate");
+    }
+    let mut tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let (host, port) = (config.cluster_url.host().expect("a host"), config.cluster_url.port_u16().expect("a port"));
+    let name = ServerName::try_from(host.to_owned()).expect("a name");
+    let socket = tokio::net::TcpStream::connect((host, port)).await.expect("a connection");
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, socket).await.expect("TLS");
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(0);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    sender
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_lists_that_are_never_let_through_cost_their_user_its_share_and_nobody_memory() {
+    /// Before, each held a copy of at least one of the large objects.
+    const GROWTH_MEGABYTES_MAX: u64 = 120;
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = limited(folder.path(), "{answerMebibytes: 512}").await;
+    let admin = process.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for at in 0..22 {
+        let request = Request::post(path).header("Content-Type", "application/json");
+        let body = json!({"metadata": {"name": format!("large-{at}")}, "data": {"k": "x".repeat(900_000)}});
+        let request = request.body(body.to_string().into_bytes()).expect("a request");
+        admin.request::<Value>(request).await.expect("written");
+    }
+    let before = process.peak_megabytes();
+    let sender = windowless(&process).await;
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        let mut sender = sender.clone();
+        let url = format!("https://localhost{path}");
+        let request = Request::get(url).header("Authorization", "Bearer token-a").body(String::new());
+        let request = request.expect("a request");
+        asked.spawn(async move { sender.send_request(request).await.expect("an answer") });
+    }
+    // Twenty megabytes each: the share of 64 is three of them. Of the others some wait, and the rest is refused at once.
+    let (mut refused, mut held) = (0, Vec::new());
+    while refused + held.len() < 300 - 32 {
+        let answer = asked.join_next().await.expect("an answer").expect("no panic");
+        match answer.status().as_u16() {
+            200 => held.push(answer),
+            429 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(held.len(), 3, "{refused} refused");
+    let growth = process.peak_megabytes().saturating_sub(before);
+    assert!(growth <= GROWTH_MEGABYTES_MAX, "the server grew by {growth} MB");
+    // Another user has a share of its own.
+    let maps: Api<ConfigMap> = Api::namespaced(process.client_with_token("token-b").await, "default");
+    let whole = maps.list(&ListParams::default()).await.expect("a list");
+    assert_eq!(whole.items.len(), 23, "ours and the certificates");
+    drop((asked, held, sender));
     assert_eq!(process.stop().await, Some(0));
 }

@@ -10,6 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Response};
+use http_body::Body as _;
 use store::{Space, Term};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -19,8 +20,10 @@ use super::refusal::Refusal;
 use super::watch_body::WatchBody;
 use crate::authn::{Authenticator, impersonate};
 use crate::authz::{Decision, Rbac, is_health};
+use crate::body::BODY_BYTES_MAX;
 use crate::identity::Identity;
-use crate::inflight::{InFlight, Work};
+use crate::inflight::{AnswerBytes, InFlight, Work};
+use crate::listen::Answering;
 use crate::metrics::{Asked, Metrics};
 use crate::request::RequestInfo;
 use crate::tls::Peer;
@@ -93,17 +96,41 @@ where
         let gate = Arc::clone(&self.gate);
         async move {
             let begun = Instant::now();
+            let line = Line::of(&request);
             let (asked, answer) = pass(&gate, inner, request).await;
             let response = answer.unwrap_or_else(Refusal::into_response);
             asked.answered(response.status(), begun.elapsed());
+            if let Some(line) = line {
+                line.write(&response, begun.elapsed());
+            }
             Ok(response)
         }
         .boxed()
     }
 }
 
+/// A request in the log, where somebody wants to see it. No query and no body: they may hold what is nobody's business.
+struct Line {
+    method: Method,
+    path: String,
+}
+
+impl Line {
+    fn of(request: &Request<Body>) -> Option<Line> {
+        let wanted = tracing::enabled!(tracing::Level::DEBUG);
+        wanted.then(|| Line { method: request.method().clone(), path: request.uri().path().to_owned() })
+    }
+
+    fn write(self, response: &Response<Body>, took: Duration) {
+        let Line { method, path } = self;
+        let user = response.extensions().get::<Arc<Identity>>().map_or("-", |identity| identity.user.as_str());
+        let (status, milliseconds) = (response.status().as_u16(), took.as_millis());
+        tracing::debug!(%method, path, user, status, milliseconds, "request");
+    }
+}
+
 /// Reads what is asked, and lets it through; also says where it is to be counted.
-async fn pass<S>(gate: &Gate, inner: S, request: Request<Body>) -> (Asked, Result<Response<Body>, Refusal>)
+async fn pass<S>(gate: &Arc<Gate>, inner: S, request: Request<Body>) -> (Asked, Result<Response<Body>, Refusal>)
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
@@ -114,7 +141,7 @@ where
 }
 
 async fn let_through<S>(
-    gate: &Gate,
+    gate: &Arc<Gate>,
     mut inner: S,
     mut request: Request<Body>,
     info: RequestInfo,
@@ -137,26 +164,41 @@ where
     if work == Work::Write && info.is_resource && gate.space.is_full() && !is_review(&info) {
         return Err(Refusal::NoSpace);
     }
+    // The body's bytes before the seat: who waits for room keeps no seat from anybody.
+    let body = if probe { None } else { gate.in_flight.body(&identity, body_bytes(request.body())).await? };
     let seat = if exempt { None } else { gate.in_flight.seat(&identity, work).await? };
     let counted = if exempt { None } else { Some(gate.metrics.in_flight(work == Work::Write)) };
-    request.extensions_mut().insert(identity);
+    request.extensions_mut().insert(Arc::clone(&identity));
     request.extensions_mut().insert(info);
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
-    drop((seat, counted));
+    drop((seat, counted, body));
     let written = |response: &Response<Body>| work == Work::Write && response.status().is_success();
     if gate.term.is_in_doubt() && !probe && !matches!(&answer, Ok(Ok(response)) if written(response)) {
         // A write that succeeded was committed by a leader, whoever leads now. All else was said from memory.
         return Err(Refusal::NotLeading);
     }
-    let response = match answer {
+    let mut response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
         Err(_) => return Err(Refusal::Timeout),
     };
+    let watch = watch_seat.is_some();
+    // A write that was done must not be taken for refused: without room for its answer it is like one whose answer got lost.
+    let charge = match answer_bytes(&response) {
+        None | Some(0) => None,
+        Some(_) if watch || probe => None,
+        Some(bytes) => {
+            let done = written(&response);
+            let room = gate.in_flight.answer(&identity, bytes).await;
+            Some(room.map_err(|full| if done { Refusal::Timeout } else { full.into() })?)
+        }
+    };
+    response.extensions_mut().insert(Answering { charge: charge.map(Arc::new), watch });
+    response.extensions_mut().insert(Arc::clone(&identity));
     Ok(match watch_seat {
         Some(seat) => response.map(|events| {
             let open = (seat, gate.metrics.watch());
-            Body::new(WatchBody::new(events, open, ending))
+            Body::new(WatchBody::new(events, open, ending, Arc::clone(gate), identity))
         }),
         None => response,
     })
@@ -165,6 +207,21 @@ where
 /// What is posted to be answered, not to be stored.
 fn is_review(info: &RequestInfo) -> bool {
     matches!(info.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+}
+
+/// What a request's body may come to.
+fn body_bytes(body: &Body) -> usize {
+    let most = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    most.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX)
+}
+
+/// What an answer keeps in memory until it is sent; none when it has no body.
+fn answer_bytes(response: &Response<Body>) -> Option<usize> {
+    if response.body().is_end_stream() {
+        return None;
+    }
+    let said = response.extensions().get::<AnswerBytes>().map(|bytes| bytes.0);
+    said.or_else(|| usize::try_from(response.body().size_hint().lower()).ok())
 }
 
 fn work(method: &Method) -> Work {

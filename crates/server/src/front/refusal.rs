@@ -22,6 +22,8 @@ pub enum Refusal {
         name: String,
     },
     TooManyRequests,
+    /// Every connection is at work and there is no place for another.
+    TooManyConnections,
     Timeout,
     /// Another replica may lead by now: what this one knows may be out of date.
     NotLeading,
@@ -55,6 +57,11 @@ impl Refusal {
             Refusal::TooManyRequests => {
                 details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
                 (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", TooMany.to_string())
+            }
+            Refusal::TooManyConnections => {
+                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
+                let message = "Too many connections, please try again later.";
+                (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.into())
             }
             Refusal::NotLeading => {
                 details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);

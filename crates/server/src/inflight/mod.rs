@@ -3,18 +3,26 @@
 //! Reads and writes have seats of their own, so that slow lists cannot keep writes out. When all seats are taken a
 //! request waits in its user's queue; a seat that becomes free goes to the users in turn, so one user's thousand
 //! requests delay another's one by a single round. Queues are bounded in length and time; beyond that the answer is
-//! 429 with `Retry-After`. The owner (`system:masters`) and the process's own controllers never wait.
+//! 429 with `Retry-After`. The owner (`system:masters`) and the process's own controllers never wait for a seat.
+//!
+//! Bytes are counted as well, for bodies being read and for answers until their last byte has left: who does not read an
+//! answer uses up its own share of them and nobody else's. The owner has a part of its own there.
+//!
+//! Shares and turns go by [`Identity::flow`]: a user, or all service accounts of a namespace.
 
+mod budget;
 mod lane;
 mod watches;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use budget::{Charge, WAIT_MAX, WAITING_MAX, WAITING_PER_USER_MAX};
 pub use lane::Seat;
 pub use watches::WatchSeat;
 
 use crate::identity::Identity;
+use budget::Budget;
 use lane::Lane;
 use watches::Watches;
 
@@ -35,9 +43,25 @@ pub struct Limits {
     pub wait: Duration,
     /// Open watches of one user. A controller has tens, a platform's service account a few thousand.
     pub watches_per_user: usize,
-    /// Open watches of all users: each costs a task and a bounded backlog.
+    /// Open watches of all users but the owner: each costs a task and a bounded backlog.
     pub watches: usize,
+    /// Bytes of answers under way. A quarter is the owner's; of the rest one user can have a sixth.
+    pub answer_bytes: usize,
+    /// Bytes of request bodies being read and worked on, shared likewise.
+    pub body_bytes: usize,
 }
+
+/// How many parts of the bytes there are: [`OWNER_PARTS`] belong to the owner, and of the others each user can have one.
+pub const PARTS: usize = 8;
+pub const OWNER_PARTS: usize = 2;
+/// An answer costs this much at the least: its headers and what the protocol remembers of it.
+const ANSWER_BYTES_MIN: usize = 1024;
+/// Bodies up to this size are not counted: the seats bound them well enough.
+const SMALL_BODY_BYTES: usize = 16 * 1024;
+
+/// What an answer keeps in memory until it is sent, where its body does not say: in the response's extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerBytes(pub usize);
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -49,6 +73,8 @@ impl Default for Limits {
             wait: Duration::from_secs(30),
             watches_per_user: 4_096,
             watches: 65_536,
+            answer_bytes: 512 * 1024 * 1024,
+            body_bytes: 256 * 1024 * 1024,
         }
     }
 }
@@ -68,6 +94,28 @@ pub struct InFlight {
     reads: Arc<Lane>,
     writes: Arc<Lane>,
     watches: Arc<Watches>,
+    answers: Shared,
+    bodies: Shared,
+}
+
+/// Bytes of one kind: the owner's and everybody else's.
+struct Shared {
+    owner: Arc<Budget>,
+    others: Arc<Budget>,
+}
+
+impl Shared {
+    fn new(bytes: usize) -> Shared {
+        let part = bytes / PARTS;
+        Shared {
+            owner: Budget::new(part * OWNER_PARTS, part * OWNER_PARTS, WAIT_MAX),
+            others: Budget::new(part * (PARTS - OWNER_PARTS), part, WAIT_MAX),
+        }
+    }
+
+    fn of(&self, identity: &Identity) -> &Arc<Budget> {
+        if identity.is_master() { &self.owner } else { &self.others }
+    }
 }
 
 impl InFlight {
@@ -76,6 +124,8 @@ impl InFlight {
             reads: Lane::new(limits.reads, &limits),
             writes: Lane::new(limits.writes, &limits),
             watches: Watches::new(limits.watches_per_user, limits.watches),
+            answers: Shared::new(limits.answer_bytes),
+            bodies: Shared::new(limits.body_bytes),
         }
     }
 
@@ -85,11 +135,30 @@ impl InFlight {
             return Ok(None);
         }
         let lane = if work == Work::Read { &self.reads } else { &self.writes };
-        lane.seat(&identity.user).await.map(Some)
+        lane.seat(&identity.flow()).await.map(Some)
     }
 
-    /// Watches hold no seat, but their number is bounded: one user's for everyone but the owner, and all together.
+    /// Watches hold no seat, but their number is bounded, one user's and all together, for everyone but the owner.
     pub fn watch(&self, identity: &Identity) -> Result<WatchSeat, TooMany> {
-        self.watches.seat(&identity.user, identity.is_master())
+        self.watches.seat(&identity.flow(), identity.is_master())
+    }
+
+    /// Room for an answer of so many bytes, at once or after waiting; an answer larger than a user's whole part takes all
+    /// of it and no more, so that it can be had at all.
+    pub async fn answer(&self, identity: &Identity, bytes: usize) -> Result<Charge, TooMany> {
+        self.answers.of(identity).take(&identity.flow(), bytes.max(ANSWER_BYTES_MIN)).await
+    }
+
+    /// Room for a large piece of a watch, if there is any now.
+    pub fn piece(&self, identity: &Identity, bytes: usize) -> Result<Charge, TooMany> {
+        self.answers.of(identity).take_now(&identity.flow(), bytes)
+    }
+
+    /// Room for a request's body. `None` inside means that it is too small to count.
+    pub async fn body(&self, identity: &Identity, bytes: usize) -> Result<Option<Charge>, TooMany> {
+        if bytes <= SMALL_BODY_BYTES {
+            return Ok(None);
+        }
+        self.bodies.of(identity).take(&identity.flow(), bytes).await.map(Some)
     }
 }

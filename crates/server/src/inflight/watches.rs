@@ -21,8 +21,8 @@ struct State {
 
 /// Held as long as the watch is open.
 pub struct WatchSeat {
-    watches: Arc<Watches>,
-    user: Arc<str>,
+    /// Where, and for whom.
+    counted: Option<(Arc<Watches>, Arc<str>)>,
 }
 
 impl Watches {
@@ -30,31 +30,36 @@ impl Watches {
         Arc::new(Watches { per_user, all, state: Mutex::default() })
     }
 
+    /// The exempt are not counted: those who look after the server see what it does however many others watch.
     pub fn seat(self: &Arc<Watches>, user: &str, exempt: bool) -> Result<WatchSeat, TooMany> {
+        if exempt {
+            return Ok(WatchSeat { counted: None });
+        }
         let mut state = self.state.lock();
         if state.open >= self.all {
             return Err(TooMany);
         }
         let user: Arc<str> = match state.users.get_key_value(user) {
-            Some((_, open)) if !exempt && *open >= self.per_user => return Err(TooMany),
+            Some((_, open)) if *open >= self.per_user => return Err(TooMany),
             Some((user, _)) => Arc::clone(user),
-            None if !exempt && self.per_user == 0 => return Err(TooMany),
+            None if self.per_user == 0 => return Err(TooMany),
             None => user.into(),
         };
         *state.users.entry(Arc::clone(&user)).or_default() += 1;
         state.open += 1;
-        Ok(WatchSeat { watches: Arc::clone(self), user })
+        Ok(WatchSeat { counted: Some((Arc::clone(self), user)) })
     }
 }
 
 impl Drop for WatchSeat {
     fn drop(&mut self) {
-        let mut state = self.watches.state.lock();
+        let Some((watches, user)) = self.counted.take() else { return };
+        let mut state = watches.state.lock();
         state.open -= 1;
-        let Some(open) = state.users.get_mut(&self.user) else { return };
+        let Some(open) = state.users.get_mut(&user) else { return };
         *open -= 1;
         if *open == 0 {
-            state.users.remove(&self.user);
+            state.users.remove(&user);
         }
     }
 }

@@ -96,8 +96,43 @@ async fn watches_are_counted_per_user() {
     assert!(in_flight.watch(&one).is_err());
     drop(first);
     let _again = in_flight.watch(&one).expect("a watch");
-    let _owners = [in_flight.watch(&owner).expect("a watch"), in_flight.watch(&owner).expect("a watch")];
-    assert!(in_flight.watch(&two).is_err(), "four in all");
+    let others = [in_flight.watch(&two).expect("a watch"), in_flight.watch(&two).expect("a watch")];
+    assert!(in_flight.watch(&person("three")).is_err(), "four in all");
+    let owners: Vec<_> = (0..10).map(|_| in_flight.watch(&owner).expect("the owner always sees")).collect();
+    drop(others);
+    assert!(in_flight.watch(&person("three")).is_ok(), "the owner's are not counted");
+    drop(owners);
+}
+
+#[tokio::test]
+async fn service_accounts_of_a_namespace_have_one_share_together() {
+    let account = |namespace: &str, at: usize| Identity::service_account(namespace, &format!("sa-{at}"), "u");
+    let in_flight = InFlight::new(Limits {
+        watches_per_user: 3,
+        queue_per_user: 3,
+        writes: 1,
+        answer_bytes: 8 * 1024,
+        body_bytes: 8 * 1024 * 1024,
+        ..limits()
+    });
+    let _watches: Vec<_> = (0..3).map(|at| in_flight.watch(&account("a", at)).expect("a watch")).collect();
+    assert!(in_flight.watch(&account("a", 3)).is_err(), "however many accounts there are");
+    assert!(in_flight.watch(&account("b", 0)).is_ok());
+
+    let _held = in_flight.seat(&person("holder"), Work::Write).await.expect("a seat");
+    let accounts: Vec<_> = (0..4).map(|at| account("a", at)).collect();
+    let mut queued: Vec<_> = accounts.iter().map(|one| in_flight.seat(one, Work::Write).boxed_local()).collect();
+    let refused = queued.iter_mut().filter_map(|seat| seat.now_or_never()).filter(Result::is_err).count();
+    assert_eq!(refused, 1, "three of the namespace wait, the fourth is refused");
+
+    let _answer = in_flight.answer(&account("a", 0), 1024).await.expect("room");
+    assert!(in_flight.piece(&account("a", 1), 1).is_err(), "the namespace's part is used up");
+    assert!(in_flight.piece(&account("b", 0), 1).is_ok());
+    assert!(in_flight.piece(&Identity::internal("test"), 2 * 1024).is_ok(), "the owner has a part of its own");
+    let _body = in_flight.body(&account("a", 0), 1024 * 1024).await.expect("room");
+    assert!(in_flight.body(&account("a", 1), 1024 * 1024).now_or_never().is_none(), "waits for its own namespace");
+    assert!(in_flight.body(&account("b", 1), 1024 * 1024).await.is_ok());
+    assert!(matches!(in_flight.body(&account("a", 1), 100).await, Ok(None)), "small ones always fit");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -201,26 +201,6 @@ async fn stopping_does_not_wait_forever() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_for_one_to_end() {
-    let running = Running::start_with(
-        |mut config| {
-            config.limits.connections = 1;
-            config
-        },
-        "",
-    )
-    .await;
-    let facts = Arc::clone(&running.prepared);
-    let held = facts.connect(NOBODY).await.expect("the first connection");
-    let second = facts.send(NOBODY, get("/livez"));
-    tokio::pin!(second);
-    assert!(futures::poll!(&mut second).is_pending());
-    drop(held);
-    assert_eq!(second.await.expect("served after the first is gone").0, StatusCode::OK);
-    running.stop().await;
-}
-
-#[tokio::test]
 async fn clients_of_another_authority_and_plain_text_are_turned_away() {
     let (running, other) = (Running::start().await, Running::start().await);
     let foreign = Client { certificate: Some(&other.prepared.admin), http2: false };

@@ -9,3 +9,4 @@ mod rbac;
 mod reviews;
 mod support;
 mod tokens;
+mod wire;
