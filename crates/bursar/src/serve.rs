@@ -69,9 +69,14 @@ impl Args {
 /// The client inside the server logs whole answers, other people's objects and Secrets among them, when it cannot read one.
 /// What it has to say reaches us as an error as well.
 const QUIET: [&str; 2] = ["kube_client=off", "kube_client::client=off"];
+/// The TLS library warns of every client that connects to an address instead of a name, as most of ours do.
+const QUIET_UNLESS_NAMED: &str = "rustls::msgs::handshake=error";
 
 fn filter(log: &str) -> anyhow::Result<EnvFilter> {
-    let asked = EnvFilter::try_new(log).map_err(|error| anyhow::anyhow!("{log:?} is not a log level: {error}"))?;
+    let mut asked = EnvFilter::try_new(log).map_err(|error| anyhow::anyhow!("{log:?} is not a log level: {error}"))?;
+    if !log.contains("rustls") {
+        asked = asked.add_directive(QUIET_UNLESS_NAMED.parse()?);
+    }
     QUIET.into_iter().try_fold(asked, |filter, quiet| Ok(filter.add_directive(quiet.parse()?)))
 }
 

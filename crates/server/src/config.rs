@@ -9,13 +9,15 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::authn::DEFAULT_ISSUER;
-use crate::{inflight, listen};
+use crate::{files, inflight, listen};
 
 /// No configuration anybody wrote is larger.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// As long as Kubernetes keeps events.
 const EVENT_TTL_SECONDS: u64 = 3600;
+/// Ten years; there is no event anybody asks for after that.
+const EVENT_TTL_SECONDS_MAX: u64 = 10 * 366 * 24 * 3600;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -33,7 +35,18 @@ pub enum ConfigError {
     EtcdPair,
     #[error("{0:?} is not an address to listen on: use HOST:PORT")]
     Listen(String),
+    #[error("{field} is {value}: use a number from {least} to {most}")]
+    Number { field: &'static str, value: u64, least: u64, most: u64 },
+    #[error("{0:?} is no admission step that can be left out; those are {known}", known = ADMISSION_STEPS.join(", "))]
+    Admission(String),
+    #[error("{0:?} is not a log level: use {levels}, or one of them by module as warn,server=debug", levels = LOG_LEVELS.join(", "))]
+    Log(String),
 }
+
+/// The admission steps that can be left out.
+pub const ADMISSION_STEPS: [&str; 2] = ["ResourceQuota", "LimitRanger"];
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const MEBIBYTE: usize = 1024 * 1024;
 
 /// Everything `bursar serve` can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -100,6 +113,8 @@ pub struct Limits {
     pub writes_in_flight: usize,
     pub queue_per_user: usize,
     pub watches_per_user: usize,
+    pub answer_mebibytes: usize,
+    pub body_mebibytes: usize,
     pub drain_seconds: u64,
 }
 
@@ -156,15 +171,36 @@ impl Default for Limits {
             writes_in_flight: in_flight.writes,
             queue_per_user: in_flight.queue_per_user,
             watches_per_user: in_flight.watches_per_user,
+            answer_mebibytes: in_flight.answer_bytes / MEBIBYTE,
+            body_mebibytes: in_flight.body_bytes / MEBIBYTE,
             drain_seconds: listen.drain.as_secs(),
         }
     }
 }
 
 impl Limits {
+    /// Beyond these a number is a mistake: timers, counters and the kernel have ends of their own. The least of the bytes
+    /// leaves room for one body of the largest size in every user's part.
+    fn check(&self) -> Result<(), ConfigError> {
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        for (field, value, least, most) in [
+            ("limits.connections", wide(self.connections), 1, 1 << 20),
+            ("limits.readsInFlight", wide(self.reads_in_flight), 1, 1 << 16),
+            ("limits.writesInFlight", wide(self.writes_in_flight), 1, 1 << 16),
+            ("limits.queuePerUser", wide(self.queue_per_user), 0, 1 << 16),
+            ("limits.watchesPerUser", wide(self.watches_per_user), 1, 1 << 20),
+            ("limits.answerMebibytes", wide(self.answer_mebibytes), 32, 1 << 20),
+            ("limits.bodyMebibytes", wide(self.body_mebibytes), 32, 1 << 20),
+            ("limits.drainSeconds", self.drain_seconds, 0, 3600),
+        ] {
+            number(field, value, least, most)?;
+        }
+        Ok(())
+    }
+
     pub fn listen(&self) -> listen::Limits {
         listen::Limits {
-            connections: self.connections.max(1),
+            connections: self.connections,
             drain: Duration::from_secs(self.drain_seconds),
             ..listen::Limits::default()
         }
@@ -172,10 +208,12 @@ impl Limits {
 
     pub fn in_flight(&self) -> inflight::Limits {
         inflight::Limits {
-            reads: self.reads_in_flight.max(1),
-            writes: self.writes_in_flight.max(1),
+            reads: self.reads_in_flight,
+            writes: self.writes_in_flight,
             queue_per_user: self.queue_per_user,
             watches_per_user: self.watches_per_user,
+            answer_bytes: self.answer_mebibytes.saturating_mul(MEBIBYTE),
+            body_bytes: self.body_mebibytes.saturating_mul(MEBIBYTE),
             ..inflight::Limits::default()
         }
     }
@@ -197,7 +235,13 @@ impl Config {
 
     pub fn check(&self) -> Result<(), ConfigError> {
         let port = self.listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))
+        port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))?;
+        self.limits.check()?;
+        number("eventTtlSeconds", self.event_ttl_seconds, 1, EVENT_TTL_SECONDS_MAX)?;
+        if let Some(unknown) = self.disable_admission.iter().find(|name| !ADMISSION_STEPS.contains(&name.as_str())) {
+            return Err(ConfigError::Admission(unknown.clone()));
+        }
+        check_log(&self.log)
     }
 
     pub fn kubeconfig_file(&self) -> PathBuf {
@@ -209,13 +253,23 @@ impl Config {
     }
 }
 
+fn number(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Number { field, value, least, most }) }
+}
+
+/// A word that is no level would be taken for a module's name, and nothing would be logged.
+fn check_log(text: &str) -> Result<(), ConfigError> {
+    let good = |part: &str| {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level).trim();
+        LOG_LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level))
+    };
+    if text.split(',').all(good) { Ok(()) } else { Err(ConfigError::Log(text.to_owned())) }
+}
+
 /// A file that somebody wrote for us, of a bounded size.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.into(), source };
-    if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-        return Err(failed(std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))));
-    }
-    std::fs::read_to_string(path).map_err(failed)
+    files::read_text(path, FILE_BYTES_MAX).map_err(failed)
 }
 
 /// `$XDG_DATA_HOME/bursar`, else `~/.local/share/bursar`, else a folder right here.
@@ -251,8 +305,8 @@ pub struct EtcdFiles {
 impl EtcdFiles {
     /// What the files hold. A certificate without its key, or the other way round, is a mistake.
     pub fn read(&self) -> Result<store::etcd::client::Tls, ConfigError> {
-        let read =
-            |path: &PathBuf| std::fs::read(path).map_err(|source| ConfigError::EtcdFile { path: path.clone(), source });
+        let failed = |path: &PathBuf, source| ConfigError::EtcdFile { path: path.clone(), source };
+        let read = |path: &PathBuf| files::read(path, FILE_BYTES_MAX).map_err(|source| failed(path, source));
         let client = match (&self.cert_file, &self.key_file) {
             (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
             (None, None) => None,
@@ -357,6 +411,8 @@ mod tests {
             "writesInFlight",
             "queuePerUser",
             "watchesPerUser",
+            "answerMebibytes",
+            "bodyMebibytes",
             "drainSeconds",
             "capsule",
             "reading",
@@ -400,5 +456,45 @@ mod tests {
         assert_eq!(format!("{hidden} {hidden:?}"), "etcd://bursar:…@a:1 etcd://bursar:…@a:1");
         let wrong = Config::parse("store: etcd://bursar:secret@a").expect_err("no port");
         assert!(!wrong.contains("secret"), "{wrong}");
+    }
+
+    #[test]
+    fn what_would_be_ignored_or_break_later_stops_the_start() {
+        for (text, expected) in [
+            ("limits: {connections: 18446744073709551615}", "limits.connections is 18446744073709551615"),
+            ("limits: {connections: 0}", "limits.connections is 0: use a number from 1 to 1048576"),
+            ("limits: {readsInFlight: 18446744073709551615}", "limits.readsInFlight"),
+            ("limits: {readsInFlight: 0}", "limits.readsInFlight is 0"),
+            ("limits: {writesInFlight: 18446744073709551615}", "limits.writesInFlight"),
+            ("limits: {writesInFlight: 0}", "limits.writesInFlight is 0"),
+            ("limits: {queuePerUser: 18446744073709551615}", "limits.queuePerUser"),
+            ("limits: {watchesPerUser: 18446744073709551615}", "limits.watchesPerUser"),
+            ("limits: {watchesPerUser: 0}", "limits.watchesPerUser is 0"),
+            ("limits: {answerMebibytes: 18446744073709551615}", "limits.answerMebibytes"),
+            ("limits: {answerMebibytes: 31}", "limits.answerMebibytes is 31: use a number from 32"),
+            ("limits: {bodyMebibytes: 0}", "limits.bodyMebibytes"),
+            ("limits: {drainSeconds: 18446744073709551615}", "limits.drainSeconds"),
+            ("eventTtlSeconds: 18446744073709551615", "eventTtlSeconds"),
+            ("eventTtlSeconds: 0", "eventTtlSeconds is 0: use a number from 1"),
+            (
+                "disableAdmission: [LimitRanger, Foo]",
+                "\"Foo\" is no admission step that can be left out; those are ResourceQuota, LimitRanger",
+            ),
+            ("disableAdmission: [resourcequota]", "no admission step"),
+            ("log: shout", "\"shout\" is not a log level: use off, error, warn, info, debug, trace"),
+            ("log: info,server", "is not a log level"),
+            ("log: server=loud", "is not a log level"),
+            ("log: ''", "is not a log level"),
+            ("log: warn,server=debug,rustls=ERROR", ""),
+            ("disableAdmission: [ResourceQuota]", ""),
+            ("limits: {queuePerUser: 0, drainSeconds: 0, answerMebibytes: 32, bodyMebibytes: 32}", ""),
+        ] {
+            let said = match Config::parse(text).expect(text).check() {
+                Ok(()) => String::new(),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(said.is_empty(), expected.is_empty(), "{text}: {said}");
+            assert!(said.contains(expected), "{text}: {said}");
+        }
     }
 }

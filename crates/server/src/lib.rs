@@ -11,6 +11,7 @@ pub mod body;
 pub mod certs;
 pub mod config;
 pub mod core;
+pub mod files;
 pub mod front;
 pub mod identity;
 pub mod inflight;

@@ -29,6 +29,7 @@ mod quota_names;
 mod quotas;
 mod references;
 mod restart;
+mod start;
 mod tour;
 mod validation;
 mod wide;

@@ -28,7 +28,11 @@ impl Process {
     /// Starts it and returns when it has said how to use it.
     pub async fn start(data: &Path, arguments: &[&str]) -> Process {
         server::tls::install_provider();
-        let mut child = command(data, arguments).stdout(Stdio::piped()).spawn().expect("starts");
+        Process::spawned(&mut command(data, arguments)).await
+    }
+
+    async fn spawned(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped")).lines();
         let kubeconfig = loop {
             let line = output.next_line().await.expect("readable").expect("it ended before it was ready");
@@ -37,6 +41,13 @@ impl Process {
             }
         };
         Process { child, kubeconfig, _output: output }
+    }
+
+    /// The same with its log in a file.
+    pub async fn start_logged(data: &Path, arguments: &[&str], log: &Path) -> Process {
+        server::tls::install_provider();
+        let log = std::fs::File::create(log).expect("a log");
+        Process::spawned(command(data, arguments).stderr(log)).await
     }
 
     /// Starts one that must not come up; its exit code and what it complained about.
@@ -74,12 +85,16 @@ impl Process {
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration")
     }
 
-    /// SIGTERM; the exit code.
-    pub async fn stop(mut self) -> Option<i32> {
+    pub async fn signal(&self, name: &str) {
         let pid = self.child.id().expect("running").to_string();
         // The shell's own kill: nothing else in the workspace needs a way to send signals.
-        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await.expect("a shell");
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().await.expect("a shell");
         assert!(sent.success());
+    }
+
+    /// SIGTERM; the exit code.
+    pub async fn stop(mut self) -> Option<i32> {
+        self.signal("TERM").await;
         self.child.wait().await.expect("ended").code()
     }
 }

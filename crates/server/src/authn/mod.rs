@@ -10,6 +10,7 @@ mod token_file;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -18,7 +19,7 @@ pub use reviews::{RequestError, token_request, token_review};
 pub use service_account::{
     Accounts, Bound, BoundKind, DEFAULT_ISSUER, Mint, TokenError, TokenRequestError, TokenSigner, TokenSignerError,
 };
-pub use token_file::{TokenFile, TokenFileError};
+pub use token_file::{FILE_BYTES_MAX as TOKEN_FILE_BYTES_MAX, TokenFile, TokenFileError};
 
 use crate::identity::Identity;
 use crate::tls::Peer;
@@ -33,7 +34,7 @@ pub struct Unauthorized;
 
 /// All ways to prove an identity.
 pub struct Authenticator {
-    tokens: TokenFile,
+    tokens: ArcSwap<TokenFile>,
     signer: TokenSigner,
     accounts: Arc<dyn Accounts>,
     anonymous: Arc<Identity>,
@@ -41,7 +42,13 @@ pub struct Authenticator {
 
 impl Authenticator {
     pub fn new(tokens: TokenFile, signer: TokenSigner, accounts: Arc<dyn Accounts>) -> Authenticator {
+        let tokens = ArcSwap::from_pointee(tokens);
         Authenticator { tokens, signer, accounts, anonymous: Arc::new(Identity::anonymous()) }
+    }
+
+    /// From now on the static tokens are these; who shows one that is gone is nobody any more.
+    pub fn replace_tokens(&self, tokens: TokenFile) {
+        self.tokens.store(Arc::new(tokens));
     }
 
     pub fn signer(&self) -> &TokenSigner {
@@ -82,7 +89,7 @@ impl Authenticator {
             return Err(Unauthorized);
         }
         let ours = audiences.is_empty() || audiences.iter().any(|audience| self.signer.is_own_audience(audience));
-        if let (Some(identity), true) = (self.tokens.get(token), ours) {
+        if let (Some(identity), true) = (self.tokens.load().get(token), ours) {
             return Ok(identity);
         }
         self.signer.verify(token, audiences, self.accounts.as_ref(), now).map_err(|_| Unauthorized)

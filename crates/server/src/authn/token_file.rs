@@ -9,10 +9,11 @@ use aws_lc_rs::digest::{SHA256, digest};
 use hashbrown::HashMap;
 
 use super::TOKEN_BYTES_MAX;
+use crate::files;
 use crate::identity::Identity;
 
 /// A hundred thousand users fit; a wrong file does not.
-const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
@@ -30,10 +31,11 @@ pub struct TokenFile {
 impl TokenFile {
     pub fn load(path: &Path) -> Result<TokenFile, TokenFileError> {
         let failed = |source| TokenFileError::Read { path: path.into(), source };
-        if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-            return Err(failed(std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))));
+        let text = files::read_text(path, FILE_BYTES_MAX).map_err(failed)?;
+        if files::is_readable_by_others(path) {
+            tracing::warn!(path = %path.display(), "other users of this machine may read the token file");
         }
-        TokenFile::parse(&std::fs::read_to_string(path).map_err(failed)?)
+        TokenFile::parse(&text)
     }
 
     pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
@@ -128,5 +130,20 @@ mod tests {
         ] {
             assert_eq!(TokenFile::parse(text).expect_err(text).to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_mark_of_the_editor_is_no_part_of_a_token() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.csv");
+        std::fs::write(&path, "\u{feff}t1,alice,1\r\nt2,bob,2\r\n").expect("writes");
+        let file = TokenFile::load(&path).expect("loads");
+        assert_eq!(file.get("t1").expect("alice").user, "alice");
+        assert_eq!(file.get("t2").expect("bob").uid, "2");
+        assert!(file.get("\u{feff}t1").is_none());
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o602);
+        std::fs::set_permissions(&path, open).expect("a mode");
+        let error = TokenFile::load(&path).expect_err("anybody may have written it").to_string();
+        assert!(error.contains("tokens.csv") && error.contains("everybody may write"), "{error}");
     }
 }

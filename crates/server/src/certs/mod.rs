@@ -56,6 +56,17 @@ pub enum CertError {
     Unusable { path: PathBuf, what: &'static str, why: String },
     #[error("{present} is there but {missing} is not; restore it, or move both away to make a new authority")]
     Incomplete { present: PathBuf, missing: PathBuf },
+    #[error(
+        "{key} is not the key of {certificate}: put back the pair that belongs together, from a backup or from another replica"
+    )]
+    Mismatch { certificate: PathBuf, key: PathBuf },
+    #[error(
+        "{path} expired {days} days ago, and every client that trusts it has stopped doing so; move it away (and leave the \
+         key where it is) to have it made again with the same key, and give clients the new one"
+    )]
+    Expired { path: PathBuf, days: u64 },
+    #[error("{path} is a folder that everybody may use; name one of its own")]
+    Shared { path: PathBuf },
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
@@ -82,6 +93,9 @@ impl Pki {
     /// addresses the serving certificate must be good for; `now` is in seconds since 1970.
     pub fn open(folder: &Path, names: &[String], now: u64) -> Result<Pki, CertError> {
         create_private_dir(folder)?;
+        for key in ["ca.key", "apiserver.key", "admin.key", "sa.key"] {
+            files::make_key_private(&folder.join(key));
+        }
         let authority = authority(folder, now)?;
         let key = KeyPair::from_pem(&authority.key)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, key)?;
@@ -145,6 +159,15 @@ fn authority(folder: &Path, now: u64) -> Result<Pair, CertError> {
         (Some(certificate), Some(key)) => {
             let facts = Facts::read(&certificate).map_err(|why| unusable(&certificate_path, "certificate", why))?;
             let pair = KeyPair::from_pem(&key).map_err(|why| unusable(&key_path, "key", why.to_string()))?;
+            if !facts.is_authority {
+                return Err(unusable(&certificate_path, "authority", "it may not sign certificates".into()));
+            }
+            if facts.public_key != pair.public_key_raw() {
+                return Err(CertError::Mismatch { certificate: certificate_path, key: key_path });
+            }
+            if facts.expires <= now {
+                return Err(CertError::Expired { path: certificate_path, days: (now - facts.expires) / DAY });
+            }
             if facts.expires > now + RENEW_DAYS * DAY {
                 return Ok(Pair { certificate, key });
             }
@@ -186,6 +209,10 @@ fn leaf(
         if good {
             return Ok(Pair { certificate, key });
         }
+        tracing::info!(
+            path = %certificate_path.display(),
+            "made anew: about to expire, not for all our names, or not of this authority and key"
+        );
     }
     let mut params = params()?;
     params.not_before = at!(now.saturating_sub(BACKDATE_SECONDS));
@@ -231,6 +258,7 @@ struct Facts {
     expires: u64,
     names: Vec<String>,
     public_key: Vec<u8>,
+    is_authority: bool,
     der: CertificateDer<'static>,
 }
 
@@ -240,6 +268,7 @@ impl Facts {
         let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
         let expires = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
         let public_key = parsed.public_key().subject_public_key.data.to_vec();
+        let is_authority = parsed.is_ca();
         let mut names = Vec::new();
         if let Ok(Some(extension)) = parsed.subject_alternative_name() {
             for name in &extension.value.general_names {
@@ -250,7 +279,7 @@ impl Facts {
                 }
             }
         }
-        Ok(Facts { expires, names, public_key, der })
+        Ok(Facts { expires, names, public_key, is_authority, der })
     }
 
     fn signed_by(&self, authority: &KeyPair) -> bool {

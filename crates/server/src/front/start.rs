@@ -11,7 +11,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use store::{Space, Term};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -25,8 +25,9 @@ use crate::listen;
 use crate::metrics::Metrics;
 use crate::tls::{self, ServingCert, TlsError};
 
-/// How often the age of the certificates is looked at. They are renewed weeks before they expire.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often the age of the certificates is looked at. They are renewed weeks before they expire, but clocks jump: a machine
+/// that slept for a month must not show an expired certificate for long after it woke.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -139,6 +140,7 @@ impl Prepared {
         let watches = Arc::new(Watches::new(built.term.clone(), closing.clone()));
         let (watched, counted) = (Arc::clone(&watches), Arc::clone(&built.metrics));
         let doubts = tokio::spawn(async move { watched.run(|| counted.doubted()).await });
+        let authenticator = Arc::clone(&built.authenticator);
         let gate = Arc::new(Gate {
             authenticator: built.authenticator,
             rbac: built.rbac,
@@ -151,10 +153,12 @@ impl Prepared {
             closing: closing.clone(),
         });
         let limits = self.config.limits.listen();
+        let reload = tokio::spawn(reload(hangups()?, self.config.token_file.clone(), authenticator));
         let renewal = tokio::spawn(renew(self.config, self.names, self.pki.admin, self.url, serving));
         listen::serve(self.listener, tls, Guard::new(gate, built.service), closing, limits).await;
         renewal.abort();
         doubts.abort();
+        reload.abort();
         Ok(())
     }
 }
@@ -163,6 +167,8 @@ impl Prepared {
 pub fn until_signal(closing: CancellationToken) -> Result<(), StartError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    // One that comes before anybody listens has nothing to reload, and must not end us either.
+    drop(hangups()?);
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -172,6 +178,28 @@ pub fn until_signal(closing: CancellationToken) -> Result<(), StartError> {
         closing.cancel();
     });
     Ok(())
+}
+
+fn hangups() -> Result<Signal, StartError> {
+    signal(SignalKind::hangup()).map_err(StartError::Signals)
+}
+
+/// Reads the token file again at every SIGHUP. One that cannot be read changes nothing: those who had access keep it.
+async fn reload(mut hangups: Signal, file: Option<PathBuf>, authenticator: Arc<Authenticator>) {
+    while hangups.recv().await.is_some() {
+        let Some(path) = file.clone() else {
+            tracing::info!("SIGHUP: there is no token file to read again");
+            continue;
+        };
+        match tokio::task::spawn_blocking(move || TokenFile::load(&path)).await {
+            Ok(Ok(tokens)) => {
+                authenticator.replace_tokens(tokens);
+                tracing::info!("SIGHUP: the token file was read again");
+            }
+            Ok(Err(error)) => tracing::error!(%error, "SIGHUP: the tokens stay as they were"),
+            Err(error) => tracing::error!(%error, "SIGHUP: the tokens stay as they were"),
+        }
+    }
 }
 
 /// Renews certificates of a server that runs for months.

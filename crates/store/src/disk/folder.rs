@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -13,6 +13,7 @@ const LOCK_NAME: &str = "lock";
 
 /// Quota state names tenants and their objects: only the owner reads it.
 const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 pub struct FolderDisk {
     path: PathBuf,
@@ -25,7 +26,14 @@ impl FolderDisk {
     /// Opens the folder, creating it when it is missing.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FolderDisk> {
         let path = path.as_ref().to_owned();
-        fs::create_dir_all(&path)?;
+        fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&path)?;
+        let facts = fs::metadata(&path)?;
+        if facts.permissions().mode() & 0o077 != 0 {
+            // Made by an earlier version, or by hand.
+            fs::set_permissions(&path, fs::Permissions::from_mode(FOLDER_MODE)).map_err(|error| {
+                io::Error::other(format!("it is open to other users and cannot be made private: {error}"))
+            })?;
+        }
         let folder = File::open(&path)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;
@@ -148,6 +156,18 @@ mod tests {
         assert_eq!(file.len().unwrap(), 1);
         disk.remove("b").unwrap();
         assert!(disk.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_folder_is_its_owners_alone_also_when_it_was_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, store) = (folder.path().join("data"), folder.path().join("data/store"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        drop(FolderDisk::open(&store).unwrap());
+        assert_eq!((mode(&data), mode(&store)), (0o700, 0o700));
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
+        drop(FolderDisk::open(&store).unwrap());
+        assert_eq!(mode(&store), 0o700);
     }
 
     #[test]
