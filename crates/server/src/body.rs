@@ -14,8 +14,8 @@ pub const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What of a body that is too large is read and dropped before it is refused: clients that send before they listen would
 /// otherwise lose the answer with the connection. Beyond that, and beyond this time, they do.
-const DROPPED_BYTES_MAX: usize = 32 * 1024 * 1024;
-const DROPPED_TIME_MAX: Duration = Duration::from_secs(5);
+pub const DROPPED_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub const DROPPED_TIME_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {

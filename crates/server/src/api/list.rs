@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use serde_json::{Map, Value, json};
@@ -13,29 +11,25 @@ use serde_json::{Map, Value, json};
 use super::negotiate::Form;
 use super::options::{ListOptions, Match};
 use super::select::Selection;
+use super::token::{Place, Scope, Token};
 use super::view::View;
 use super::{Api, ApiError, ApiResult, Call};
 use crate::core::{Cache, Listing, Object, ObjectKey};
+use crate::inflight::AnswerBytes;
 
 /// How long a list waits for a revision that is not there yet; a client that knows a newer one than we do has spoken to
 /// somebody else.
 pub(super) const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(3);
-/// Bytes of a list written in one piece. A list of any size holds this much of the answer in memory at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
-/// The longest continue token read; ours are a namespace and a name in base64.
-const TOKEN_BYTES_MAX: usize = 2048;
+/// Bytes of a list written in one piece. A list of any size holds this much of the answer in memory at a time, besides the
+/// objects themselves, which it shares with everybody.
+const PIECE_BYTES: usize = 32 * 1024;
+/// Objects from this size on are not copied into a piece but are one.
+const SHARED_BYTES_MIN: usize = 8 * 1024;
 
 const TOKEN_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
     a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
     results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
-
-/// Where a list goes on.
-struct Token {
-    /// None goes on with whatever is there now.
-    revision: Option<u64>,
-    after: (Arc<str>, Arc<str>),
-}
 
 /// One page of a list.
 pub(super) struct Page {
@@ -57,25 +51,40 @@ impl Api {
     pub(super) async fn page(&self, call: &Call, options: &ListOptions, selection: &Selection) -> ApiResult<Page> {
         let cache = &self.parts().cache;
         let resource = call.served.storage();
+        let seal = &self.inner.continues;
+        let scope = Scope {
+            resource,
+            namespace: &selection.namespace,
+            labels: &options.label_selector,
+            fields: &options.field_selector,
+        };
+        let invalid = || ApiError::bad_request("continue key is not valid");
         let token = match options.continue_at.as_str() {
             "" => None,
             _ if !options.resource_version.is_empty() && options.resource_version != "0" => {
                 return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
             }
-            text => Some(Token::parse(text).ok_or_else(|| ApiError::bad_request("continue key is not valid"))?),
+            text => Some(Token::parse(text).ok_or_else(invalid)?),
+        };
+        let expired = |after: &Place| {
+            let next = Token::new(None, after.clone());
+            ApiError::expired_list(TOKEN_EXPIRED, Some(next.write(seal, &scope)))
         };
         let listing = match &token {
-            Some(Token { revision: Some(revision), after }) => cache.at(resource, *revision).ok_or_else(|| {
-                let next = Token { revision: None, after: after.clone() };
-                ApiError::expired_list(TOKEN_EXPIRED, Some(next.write()))
-            })?,
+            // Made by an earlier run, by another replica, for another list, or by the client: the place it names is as good
+            // as any, but what it says about versions counts for nothing.
+            Some(token) if !token.is_ours(seal, &scope) => return Err(expired(&token.after)),
+            Some(Token { revision: Some(revision), after, .. }) => {
+                cache.at(resource, *revision).ok_or_else(|| expired(after))?
+            }
             Some(Token { revision: None, .. }) => cache.list(resource),
             None => self.listing(call, options).await?,
         };
         let after = token.as_ref().map(|token| &token.after);
-        let page = take(&listing, selection, after, options.limit);
-        if page.next.is_some() {
-            cache.keep_paged(resource, &listing);
+        let (mut page, next) = take(&listing, selection, after, options.limit);
+        if let Some(after) = next {
+            page.next = Some(Token::new(Some(listing.revision), after).write(seal, &scope));
+            cache.keep_paged(&call.identity.flow(), resource, &listing);
         }
         Ok(page)
     }
@@ -126,31 +135,30 @@ pub(super) fn parse_version(call: &Call, text: &str) -> ApiResult<u64> {
     })
 }
 
-fn take(listing: &Listing, selection: &Selection, after: Option<&(Arc<str>, Arc<str>)>, limit: usize) -> Page {
+/// The page, and the last object's place when there are more.
+fn take(listing: &Listing, selection: &Selection, after: Option<&Place>, limit: usize) -> (Page, Option<Place>) {
     let mut page = Page { objects: Vec::new(), revision: listing.revision, next: None, remaining: None };
     // A list of one name in one namespace is a lookup.
     if let (Some(name), false, None) = (selection.name(), selection.namespace.is_empty(), after) {
         let place = (selection.namespace.as_str().into(), name.into());
         page.objects.extend(listing.objects.get(&place).filter(|object| selection.accepts(object)).cloned());
-        return page;
+        return (page, None);
     }
     let mut rest = listing.range(&selection.namespace, after).filter(|object| selection.accepts(object));
     if limit == 0 {
         page.objects.extend(rest.cloned());
-        return page;
+        return (page, None);
     }
     page.objects.extend(rest.by_ref().take(limit).cloned());
+    let mut next = None;
     if rest.next().is_some() {
-        if let Some(last) = page.objects.last() {
-            let after = (last.key.namespace.clone(), last.key.name.clone());
-            page.next = Some(Token { revision: Some(listing.revision), after }.write());
-        }
+        next = page.objects.last().map(|last| (last.key.namespace.clone(), last.key.name.clone()));
         // Kubernetes counts the rest only where counting needs no filter.
         if selection.is_everything() {
             page.remaining = Some(rest.count() + 1);
         }
     }
-    page
+    (page, next)
 }
 
 impl Page {
@@ -184,7 +192,10 @@ pub(super) fn write(cache: Arc<Cache>, view: View, page: Page) -> Response<Body>
             view.columns()
         ),
     };
-    let mut pieces = Pieces { cache, view, objects: page.objects, at: 0, head: Some(head), done: false };
+    // What the answer keeps alive until it is sent, whoever replaces or deletes the objects meanwhile.
+    let bytes = page.objects.iter().map(|object| object.json.len() + size_of::<Arc<Object>>()).sum();
+    let mut pieces =
+        Pieces { cache, view, objects: page.objects.into_iter(), head: Some(head), large: None, done: false };
     let first = pieces.next().unwrap_or_default();
     let mut response = if pieces.done {
         Response::new(Body::from(first))
@@ -192,6 +203,7 @@ pub(super) fn write(cache: Arc<Cache>, view: View, page: Page) -> Response<Body>
         let stream = futures::stream::iter(std::iter::once(first).chain(pieces).map(Ok::<_, std::convert::Infallible>));
         Response::new(Body::from_stream(stream))
     };
+    response.extensions_mut().insert(AnswerBytes(bytes));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -199,9 +211,11 @@ pub(super) fn write(cache: Arc<Cache>, view: View, page: Page) -> Response<Body>
 struct Pieces {
     cache: Arc<Cache>,
     view: View,
-    objects: Vec<Arc<Object>>,
-    at: usize,
+    /// Each is let go once it is written.
+    objects: std::vec::IntoIter<Arc<Object>>,
     head: Option<String>,
+    /// An object that is a piece of its own, after the one that was just made.
+    large: Option<Bytes>,
     done: bool,
 }
 
@@ -209,49 +223,35 @@ impl Iterator for Pieces {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        if let Some(large) = self.large.take() {
+            return Some(large);
+        }
         if self.done {
             return None;
         }
-        let mut out = self.head.take().map(String::into_bytes).unwrap_or_default();
-        while let Some(object) = self.objects.get(self.at) {
-            if self.at > 0 {
+        let mut out = Vec::with_capacity(PIECE_BYTES + SHARED_BYTES_MIN);
+        let mut begins = false;
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(head.as_bytes());
+            begins = true;
+        }
+        for object in self.objects.by_ref() {
+            if !std::mem::take(&mut begins) {
                 out.push(b',');
             }
-            out.extend_from_slice(&self.view.item(&self.cache, object));
-            self.at += 1;
-            if out.len() >= CHUNK_BYTES {
+            let item = self.view.item(&self.cache, &object);
+            if item.len() >= SHARED_BYTES_MIN {
+                self.large = Some(item);
+                return Some(out.into());
+            }
+            out.extend_from_slice(&item);
+            if out.len() >= PIECE_BYTES {
                 return Some(out.into());
             }
         }
         self.done = true;
         out.extend_from_slice(b"]}");
         Some(out.into())
-    }
-}
-
-impl Token {
-    fn write(&self) -> String {
-        let (namespace, name) = &self.after;
-        let revision = self.revision.map_or(json!(-1), |revision| json!(revision));
-        let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{namespace}/{name}")});
-        URL_SAFE_NO_PAD.encode(token.to_string())
-    }
-
-    fn parse(text: &str) -> Option<Token> {
-        if text.len() > TOKEN_BYTES_MAX {
-            return None;
-        }
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
-        let token: Value = serde_json::from_slice(&bytes).ok()?;
-        if token["v"] != "meta.k8s.io/v1" {
-            return None;
-        }
-        let (namespace, name) = token["start"].as_str()?.split_once('/')?;
-        let revision = match token["rv"].as_i64()? {
-            -1 => None,
-            revision => Some(u64::try_from(revision).ok()?),
-        };
-        Some(Token { revision, after: (namespace.into(), name.into()) })
     }
 }
 

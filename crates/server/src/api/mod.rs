@@ -15,6 +15,8 @@ mod definitions;
 mod delete;
 mod evict;
 mod get;
+#[cfg(test)]
+mod limits_page;
 mod list;
 mod managed;
 mod meta;
@@ -32,6 +34,7 @@ mod select;
 mod status;
 mod subresource;
 mod table;
+mod token;
 mod update;
 mod view;
 mod virtuals;
@@ -99,6 +102,8 @@ struct Inner {
     apart: Arc<tokio::sync::Semaphore>,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
+    /// Tells continue tokens of ours from all others.
+    continues: token::Seal,
     evictions: evict::Turns,
 }
 
@@ -189,6 +194,7 @@ impl Api {
                 admission,
                 definitions: Arc::default(),
                 apart: Arc::new(tokio::sync::Semaphore::new(long_requests_max())),
+                continues: token::Seal::new(),
                 evictions: evict::Turns::default(),
             }),
         }

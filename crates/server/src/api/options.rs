@@ -8,7 +8,7 @@ use super::status::{ApiError, ApiResult};
 use crate::request::percent_decode;
 
 /// Parameters one query may have; clients send a handful.
-const PARAMETERS_MAX: usize = 64;
+pub const PARAMETERS_MAX: usize = 64;
 /// The longest name of a field manager, as in Kubernetes.
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
 

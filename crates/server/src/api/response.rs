@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::ApiError;
 
 /// Warnings one answer carries, and how long each may be: they travel in headers, which proxies bound.
-const WARNINGS_MAX: usize = 20;
-const WARNING_BYTES_MAX: usize = 256;
+pub const WARNINGS_MAX: usize = 20;
+pub const WARNING_BYTES_MAX: usize = 256;
 
 pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(body.into()));
@@ -24,7 +24,7 @@ pub fn value(code: StatusCode, value: &Value) -> Response<Body> {
 }
 
 /// The largest answer rewritten as YAML. It is built in memory, unlike a list in JSON, which is sent as it is written.
-const YAML_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub const YAML_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// An answer in JSON as the same answer in YAML.
 pub async fn into_yaml(response: Response<Body>) -> Result<Response<Body>, ApiError> {

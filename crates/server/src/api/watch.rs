@@ -25,9 +25,9 @@ use crate::core::{Cache, Event, EventKind, Object, WatchCursor, WatchPoll};
 
 /// A watch without timeoutSeconds ends by itself after this long, plus up to as much again, so that the watchers of a
 /// server do not all come back at once.
-const WATCH_TIME_MIN: Duration = Duration::from_secs(1800);
+pub const WATCH_TIME_MIN: Duration = Duration::from_secs(1800);
 /// The longest watch a client may ask for.
-const WATCH_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const WATCH_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How often a watcher that allows bookmarks learns how far it has seen.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes handed to the connection in one piece.

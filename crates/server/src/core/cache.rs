@@ -10,20 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use families::{BalanceLine, Balances};
 use ledger::Balance;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rules::GroupResource;
 use tokio::sync::watch;
 
 use super::event::{Event, EventKind, Publication};
 use super::object::{Object, ObjectKey};
+use super::paged::Paged;
 
 /// Events kept per resource for watchers to catch up from. Informers lag by milliseconds; this covers a burst of
 /// seconds at full speed.
-const HISTORY_EVENTS_MAX: usize = 16 * 1024;
+pub const HISTORY_EVENTS_MAX: usize = 16 * 1024;
 /// The same in bytes, because events hold whole objects.
-const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Lists being paged through at once whose exact state is kept; the oldest makes room.
-const PAGED_LISTS_MAX: usize = 64;
+pub const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Events handed to a watcher in one go, so that one far behind does not hold the lock long.
 const WATCH_BATCH_MAX: usize = 512;
 
@@ -38,7 +37,7 @@ pub struct Cache {
     balances: RwLock<HashMap<Arc<str>, BTreeMap<Place, Balance>>>,
     /// Policies whose status a user has written and the ledger has not taken back yet: shown as written.
     status_written: RwLock<HashSet<ObjectKey>>,
-    paged: Mutex<VecDeque<(GroupResource, Listing)>>,
+    paged: Paged,
     stale_status: AtomicBool,
     /// When the engine has something to do by itself; `i64::MAX` for never.
     due_ms: AtomicI64,
@@ -107,7 +106,7 @@ impl Cache {
             revision: watch::Sender::new(revision),
             balances: RwLock::default(),
             status_written: RwLock::default(),
-            paged: Mutex::default(),
+            paged: Paged::default(),
             stale_status: AtomicBool::new(true),
             due_ms: AtomicI64::new(i64::MAX),
             observers: RwLock::default(),
@@ -156,28 +155,19 @@ impl Cache {
         counts
     }
 
-    /// Keeps a listing so that its next pages show the same state.
-    pub fn keep_paged(&self, resource: &GroupResource, listing: &Listing) {
-        let mut paged = self.paged.lock();
-        if paged.iter().any(|(known, kept)| known == resource && kept.revision == listing.revision) {
-            return;
-        }
-        if paged.len() >= PAGED_LISTS_MAX {
-            paged.pop_front();
-        }
-        paged.push_back((resource.clone(), listing.clone()));
+    /// Keeps a listing so that its next pages show the same state; `user` is whose place among the kept lists it takes.
+    pub fn keep_paged(&self, user: &str, resource: &GroupResource, listing: &Listing) {
+        self.paged.keep(user, resource, listing);
     }
 
-    /// A listing kept by [`Cache::keep_paged`], while it is still kept.
-    pub fn paged(&self, resource: &GroupResource, revision: u64) -> Option<Listing> {
-        let paged = self.paged.lock();
-        paged.iter().find(|(known, kept)| known == resource && kept.revision == revision).map(|(_, kept)| kept.clone())
-    }
-
-    /// All objects of a resource as they were at `revision`, as long as the history reaches back to it.
+    /// All objects of a resource as they were at `revision`, as long as the history reaches back to it. What is yet to come
+    /// has no state: the present one under a later number would hide what happens in between.
     pub fn at(&self, resource: &GroupResource, revision: u64) -> Option<Listing> {
-        if let Some(kept) = self.paged(resource, revision) {
+        if let Some(kept) = self.paged.get(resource, revision) {
             return Some(kept);
+        }
+        if revision > self.revision() {
+            return None;
         }
         let Some(shelf) = self.shelf(resource) else {
             return Some(Listing { objects: Objects::new(), revision });
@@ -250,6 +240,8 @@ impl Cache {
             let end =
                 events[at..].iter().position(|e| e.object.key.resource != *resource).map_or(events.len(), |n| at + n);
             self.shelf_or_new(resource).publish(&events[at..end]);
+            let replaced = events[at..end].iter().filter_map(|event| event.previous.as_ref());
+            self.paged.replaced(resource, replaced.map(|previous| previous.json.len()).sum());
             at = end;
         }
         if publication.revision > 0 {

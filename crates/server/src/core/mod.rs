@@ -22,6 +22,7 @@ mod made;
 mod named;
 mod near;
 pub mod object;
+pub mod paged;
 mod policies;
 mod recount;
 mod relief;

@@ -347,6 +347,26 @@ GET /api/v1/namespaces/a/configmaps?limit=2&continue=${next}&resourceVersion=5
   400  message=specifying resource version is not allowed when using continue
 GET /api/v1/namespaces/a/configmaps?continue=nonsense
   400  message=continue key is not valid
+
+# Whoever wrote these did not make them here: no version in them counts, and the place they name is good for a new start.
+GET /api/v1/namespaces/a/configmaps?limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6OTk5OTk5LCJzdGFydCI6ImEvYzEifQ
+  410  reason=Expired  metadata.continue>again
+GET /api/v1/namespaces/a/configmaps?limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhL2MxIn0
+  410  reason=Expired
+GET /api/v1/namespaces/a/configmaps?limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYS9jMSJ9
+  410  reason=Expired
+# One of ours, in another list.
+GET /api/v1/configmaps?limit=2&continue=${next}
+  410  reason=Expired
+GET /api/v1/namespaces/a/secrets?limit=2&continue=${next}
+  410  reason=Expired
+GET /api/v1/namespaces/a/configmaps?limit=2&labelSelector=a%3Db&continue=${next}
+  410  reason=Expired
+GET /api/v1/namespaces/a/configmaps?limit=2&continue=${again}
+  200  items.0.metadata.name=c3  items.1.metadata.name=c4  items.2!
+# What was forged is in nobody's list.
+GET /api/v1/namespaces/a/configmaps?limit=2
+  200  items.0.metadata.name=c0  items.1.metadata.name=c1  metadata.remainingItemCount=2
 GET /api/v1/namespaces/a/configmaps?resourceVersion=abc
   400  message~invalid resource version: resourceVersion: Invalid value: "abc"
 GET /api/v1/namespaces/a/configmaps?resourceVersion=${now}&resourceVersionMatch=NotOlderThan

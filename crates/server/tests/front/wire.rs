@@ -249,22 +249,30 @@ async fn the_silent_make_room_and_when_all_are_at_work_newcomers_are_told() {
     wire.stop().await;
 }
 
-/// The next whole frame: kind, flags, stream, payload; and what follows it.
-fn split_frame(said: &[u8]) -> Option<((u8, u8, u32, &[u8]), &[u8])> {
+struct Said<'a> {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// The next whole frame, and what follows it.
+fn split_frame(said: &[u8]) -> Option<Said<'_>> {
     let (head, after) = said.split_at_checked(9)?;
     let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).ok()?;
     let (payload, rest) = after.split_at_checked(length)?;
     let stream = u32::from_be_bytes(head[5..9].try_into().ok()?);
-    Some(((head[3], head[4], stream, payload), rest))
+    Some(Said { kind: head[3], flags: head[4], stream, payload, rest })
 }
 
 /// Kind, flags and stream of all whole frames.
 fn frames(said: &[u8]) -> Vec<(u8, u8, u32)> {
     let mut rest = said;
     let mut all = Vec::new();
-    while let Some(((kind, flags, stream, _), after)) = split_frame(rest) {
-        all.push((kind, flags, stream));
-        rest = after;
+    while let Some(said) = split_frame(rest) {
+        all.push((said.kind, said.flags, said.stream));
+        rest = said.rest;
     }
     all
 }
@@ -272,11 +280,11 @@ fn frames(said: &[u8]) -> Vec<(u8, u8, u32)> {
 /// Whether an HTTP/2 connection was told to go away, and why.
 fn goaway(said: &[u8]) -> Option<u32> {
     let mut rest = said;
-    while let Some(((kind, _, _, payload), after)) = split_frame(rest) {
-        if kind == 0x7 {
-            return Some(u32::from_be_bytes(payload.get(4..8)?.try_into().ok()?));
+    while let Some(said) = split_frame(rest) {
+        if said.kind == 0x7 {
+            return Some(u32::from_be_bytes(said.payload.get(4..8)?.try_into().ok()?));
         }
-        rest = after;
+        rest = said.rest;
     }
     None
 }
