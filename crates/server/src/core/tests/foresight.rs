@@ -10,9 +10,9 @@ struct Weights;
 
 impl Measure for Weight {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
-        let failed = |why: rules::cel::CelError| MeasureError { policy: "caps".into(), message: why.to_string() };
-        for quantity in self.0.eval_quantities(&[("object", subject.object)]).map_err(failed)? {
-            out.charge(0, quantity.amount(), quantity.format());
+        match self.0.eval_quantities(&[("object", subject.object)]) {
+            Ok(found) => found.iter().for_each(|one| out.charge(0, one.amount(), one.format())),
+            Err(why) => out.refuse(why.to_string()),
         }
         Ok(())
     }
@@ -143,9 +143,10 @@ fn short_expressions_share_the_time_there_is() {
 fn a_write_that_may_not_ask_again_has_the_time_there_is() {
     let mut desk = Desk::new();
     let nothing = Box::new(rules::cel::Known::evaluate(Vec::new(), &Value::Null));
-    let Answer::Written(Err(Refused::Unmeasurable { message, .. })) = desk.create(Foresight::Last(nothing)) else {
+    let Answer::Written(Err(Refused::Denied(denials))) = desk.create(Foresight::Last(nothing)) else {
         panic!("not refused");
     };
+    let message = denials[0].message.as_deref().unwrap_or_default();
     assert!(message.contains("too expensive"), "{message}");
     assert_eq!(desk.evaluated, 0);
 }
