@@ -129,7 +129,9 @@ async fn expressions_measure_and_select(land: &Land) {
 async fn long_expressions_count_like_short_ones(land: &Land) {
     land.namespace("long", json!({})).await;
     let pairs = "object.data.all(a, object.data.all(b, a + b != '')) ? object.data.size() : 0";
-    let spec = json!({"limit": "500", "sources": [{"kind": "ConfigMap", "cel": pairs}]});
+    // Every namespace has a ConfigMap of its own.
+    let selectors = json!([{"celExpressions": ["object.metadata.name != 'kube-root-ca.crt'"]}]);
+    let spec = json!({"limit": "500", "sources": [{"kind": "ConfigMap", "cel": pairs, "selectors": selectors}]});
     land.make("CustomQuota", "long", "entries", spec).await.expect("a quota");
     let entries = |name: &str, count: usize| {
         let data: serde_json::Map<String, Value> = (0..count).map(|i| (format!("k{i}"), "".into())).collect();
