@@ -268,7 +268,8 @@ impl<'a> Reader<'a> {
 
     pub fn lines(&mut self) -> Result<Lines, Fault> {
         let count = usize::try_from(self.unsigned()?).map_err(|_| "there are too many lines")?;
-        if count > crate::CHARGES_MAX {
+        // What is adopted may have any number of them; a line takes two bytes at least.
+        if count > self.rest.len() / 2 {
             return Err("there are too many lines");
         }
         let mut lines = Lines::new();

@@ -186,3 +186,19 @@ fn the_same_key_twice_is_refused() {
     let twice = rows.iter().chain(&rows).map(|(key, value)| (&key[..], &value[..]));
     assert!(Ledger::load(twice).unwrap_err().to_string().contains("it is stored twice"));
 }
+
+#[test]
+fn a_subject_that_was_adopted_with_many_charges_can_be_read_again() {
+    let mut ledger = Ledger::new();
+    let open = |number: usize| AccountKey::new(&format!("quota-{number}"), "pods", "");
+    let accounts: Vec<_> =
+        (0..=ledger::CHARGES_MAX).map(|number| ledger.open(open(number), Limit::Unlimited).unwrap()).collect();
+    let one = |account: &_| Charge { account: *account, amount: Amount::from_units(1), format: Format::DecimalSi };
+    let charges: Vec<Charge> = accounts.iter().map(one).collect();
+    assert!(ledger.charge(SubjectId(1), &charges, &Terms::Adopt).unwrap().changed);
+    let mut rows = Rows::new();
+    ledger.drain_changes(&mut |row| {
+        rows.insert(row.key.to_vec(), row.value.unwrap().to_vec());
+    });
+    assert_eq!(load(&rows).unwrap().digest(), ledger.digest());
+}

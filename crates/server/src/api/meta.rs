@@ -1,6 +1,7 @@
 //! What the server does to `metadata`, the same for every kind: the fields it owns, and the checks of those it does not.
 
 use kinds::field_error::{FieldError, Reason};
+use kinds::structural::ERRORS_MAX;
 use rules::selector::{dns_subdomain_problems, label_key_problems, label_value_problems};
 use serde_json::{Map, Value};
 
@@ -195,6 +196,9 @@ pub fn validate(object: &Value, served: &Served) -> Vec<FieldError> {
         }
     }
     string_map(metadata.get("labels"), |key, value| {
+        if errors.len() >= ERRORS_MAX {
+            return;
+        }
         errors.extend(label_key_problems(key).into_iter().map(|why| FieldError::invalid("metadata.labels", key, why)));
         errors.extend(
             label_value_problems(value).into_iter().map(|why| FieldError::invalid("metadata.labels", value, why)),
@@ -204,6 +208,9 @@ pub fn validate(object: &Value, served: &Served) -> Vec<FieldError> {
     string_map(metadata.get("annotations"), |key, value| {
         let lower = key.to_ascii_lowercase();
         bytes += key.len() + value.len();
+        if errors.len() >= ERRORS_MAX {
+            return;
+        }
         errors.extend(
             label_key_problems(&lower).into_iter().map(|why| FieldError::invalid("metadata.annotations", key, why)),
         );
@@ -213,6 +220,9 @@ pub fn validate(object: &Value, served: &Served) -> Vec<FieldError> {
     }
     owner_references(metadata.get("ownerReferences"), &mut errors);
     for finalizer in finalizers(object) {
+        if errors.len() >= ERRORS_MAX {
+            break;
+        }
         let problems = label_key_problems(finalizer);
         errors.extend(problems.into_iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)));
     }
@@ -261,6 +271,8 @@ pub fn version_required() -> FieldError {
 }
 
 const LABEL_BYTES_MAX: usize = 63;
+/// Longest name that may be anything. A store takes keys of four times as much, and a name is the longest part of one.
+const PATH_SEGMENT_BYTES_MAX: usize = 1024;
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -296,11 +308,18 @@ pub fn name_problems(name: &str, rule: NameRule) -> Vec<String> {
         NameRule::Label1035 => label(is_label() && bytes.first().is_some_and(u8::is_ascii_lowercase), LABEL_1035),
         NameRule::PathSegment => match name {
             "." | ".." => vec![format!("may not be '{name}'")],
-            _ => ["/", "%"]
-                .iter()
-                .filter(|bad| name.contains(**bad))
-                .map(|bad| format!("may not contain '{bad}'"))
-                .collect(),
+            _ => {
+                let bad = ["/", "%"].iter().filter(|bad| name.contains(**bad));
+                let mut problems: Vec<String> = bad.map(|bad| format!("may not contain '{bad}'")).collect();
+                // Rows are found by their names, which have to end somewhere and be told apart.
+                if name.contains(char::is_control) {
+                    problems.push("may not contain control characters".into());
+                }
+                if name.len() > PATH_SEGMENT_BYTES_MAX {
+                    problems.push(format!("must be no more than {PATH_SEGMENT_BYTES_MAX} bytes"));
+                }
+                problems
+            }
         },
     }
 }

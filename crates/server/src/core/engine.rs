@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::{Change, Denial, DenialLine, Families, Operation};
+use kinds::field_error::FieldError;
 use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
 use rules::cel::{Foresight, Program, at_desk};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
@@ -19,7 +20,7 @@ use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::named::Named;
-use super::object::{Draft, Object, ObjectKey};
+use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::{Policies, open_parts};
 use super::relief::Refusal;
 
@@ -141,6 +142,9 @@ impl Engine {
         match kind {
             WriteKind::Create(draft) => {
                 self.check_namespace(&key)?;
+                if !key.fits_a_row() {
+                    return Err(Refused::Invalid(vec![FieldError::too_long("metadata.name", NAMES_BYTES_MAX)]));
+                }
                 if self.leaving.contains(&key.resource) {
                     return Err(Refused::DefinitionTerminating);
                 }

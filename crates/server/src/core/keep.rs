@@ -157,6 +157,9 @@ impl Engine {
         let provided =
             self.families.iter().find_map(|family| family.provide(&key.resource, &key.namespace, &key.name, &near));
         let Some(mut value) = provided else { return };
+        if !key.fits_a_row() {
+            return tracing::error!(%key, "what a policy keeps has too long a name");
+        }
         let uid = self.unused_uid(key);
         value["metadata"]["uid"] = Value::String(uuid::Uuid::from_u128(uid.0).hyphenated().to_string());
         value["metadata"]["creationTimestamp"] = Value::String(moment(self.clock_ms));

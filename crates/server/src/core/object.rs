@@ -24,6 +24,14 @@ impl ObjectKey {
         Self { resource, namespace: namespace.into(), name: name.into() }
     }
 
+    /// Whether the store can take its row, and give the same key back. Asked before anything is decided: a row that
+    /// the store refuses fails the commit of everybody's.
+    pub fn fits_a_row(&self) -> bool {
+        let parts = [&*self.resource.group, &*self.resource.resource, &*self.namespace, &*self.name];
+        parts.iter().map(|part| part.len()).sum::<usize>() <= NAMES_BYTES_MAX
+            && !parts.iter().any(|part| part.as_bytes().contains(&0))
+    }
+
     /// The key of the object's row in the store. The parts hold no zero byte: they are checked names.
     pub fn row(&self) -> Vec<u8> {
         let parts = [&*self.resource.group, &*self.resource.resource, &*self.namespace, &*self.name];
@@ -37,6 +45,9 @@ impl ObjectKey {
         Some(Self::new(GroupResource::new(group, resource), namespace, name))
     }
 }
+
+/// The longest that the names in one key may be together; what is between them is a byte each.
+pub(super) const NAMES_BYTES_MAX: usize = store::KEY_BYTES_MAX - 3;
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -96,6 +96,9 @@ impl Engine {
         let namespace = &refusal.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
         let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
+        if !key.fits_a_row() {
+            return Err(format!("the name of {key} is too long"));
+        }
         let uid = uid_from(refusal.draft.uid, companion.number);
         let before = self.stored(&key).cloned();
         if before.as_ref().is_some_and(|stored| stored.uid != uid) {

@@ -22,6 +22,7 @@ mod named;
 mod names;
 mod pools;
 mod quota;
+mod rows;
 mod storm;
 mod trees;
 

@@ -339,6 +339,24 @@ async fn each_is_refused_and_the_server_lives_on() {
     }
 }
 
+#[tokio::test]
+async fn names_that_would_break_a_row_are_refused() {
+    let server = start().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles";
+    for name in ["x".repeat(5_000), "x".repeat(1_025), "a\\u0000b".to_owned(), "a\\nb".to_owned(), "a/b".to_owned()] {
+        let body = format!(r#"{{"metadata":{{"name":"{name}"}},"rules":[]}}"#);
+        let reply = send(&server, "POST", roles, JSON, body).await;
+        assert_eq!(reply.code, 422, "{}", reply.text);
+    }
+    let labels: Vec<String> = (0..50_000).map(|n| format!(r#""-{n}":"-""#)).collect();
+    let body = format!(r#"{{"metadata":{{"name":"l","labels":{{{}}}}}}}"#, labels.join(","));
+    let reply = send(&server, "POST", "/api/v1/namespaces/a/configmaps", JSON, body).await;
+    assert!(reply.code == 422 && reply.text.len() < 200_000, "{} {}", reply.code, reply.text.len());
+    let body = format!(r#"{{"metadata":{{"name":"{}"}},"rules":[]}}"#, "x".repeat(1_024));
+    assert_eq!(send(&server, "POST", roles, JSON, body).await.code, 201);
+    assert_eq!(send(&server, "GET", roles, JSON, "").await.code, 200);
+}
+
 /// A generator of our own: a failure is found again by its seed.
 struct Random(u64);
 

@@ -1,0 +1,38 @@
+//! Rows that a store would not take: they are refused one by one and never reach a commit, which is everybody's.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn a_key_that_no_row_can_have_refuses_its_own_write_and_no_other() {
+    let mut bench = Bench::new();
+    bench.cap("cap", json!({"limit": 2})).unwrap();
+    let rest = "configmaps".len() + "a".len() + 3;
+    let longest = "x".repeat(store::KEY_BYTES_MAX - rest);
+    for name in [format!("{longest}x"), "x".repeat(100_000), "a\0b".to_owned()] {
+        let refused = bench.map(&name).unwrap_err();
+        assert!(matches!(refused, Refused::Invalid(_)), "{refused:?}");
+    }
+    assert_eq!(bench.used("cap").as_deref(), Some("0"));
+    bench.map(&longest).unwrap();
+    let mut bench = bench.restart();
+    assert!(bench.cache.get(&ObjectKey::new(GroupResource::core("configmaps"), "a", &longest)).is_some());
+    assert_eq!(bench.used("cap").as_deref(), Some("1"));
+    bench.audit();
+}
+
+#[test]
+fn a_step_stops_writing_statuses_when_it_has_written_much() {
+    let mut bench = Bench::new();
+    let note = "x".repeat(1_000_000);
+    for number in 0..20 {
+        bench.cap(&format!("cap-{number}"), json!({"limit": 1, "note": note})).unwrap();
+    }
+    let answer = bench.run(Command::PublishStatus { now_ms: 0 });
+    assert!(matches!(answer, Answer::Published { remaining: 3 }), "{answer:?}");
+    let answer = bench.run(Command::PublishStatus { now_ms: 0 });
+    assert!(matches!(answer, Answer::Published { remaining: 0 }), "{answer:?}");
+    let shown = |number| bench.cache.get(&cap_key(&format!("cap-{number}"))).unwrap().value()["status"]["used"].clone();
+    assert!((0..20).all(|number| shown(number) == "0"));
+}
