@@ -6,6 +6,7 @@ mod bench;
 mod bodies;
 mod capsule;
 mod compare;
+mod definitions;
 mod etcd;
 mod etcd_tls;
 mod events;
