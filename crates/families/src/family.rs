@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kinds::field_error::FieldError;
 use ledger::{Balance, ExplainedLine, Explanation, SubjectId};
 use quantity::{Amount, Format};
-use rules::{Compiled, GroupResource};
+use rules::{Compiled, GroupResource, Reach};
 use serde_json::Value;
 
 use crate::metrics::{Metric, Samples, Survey};
@@ -297,6 +297,16 @@ pub trait Family: Send + Sync {
         self.compile(policy)
     }
 
+    /// Where a policy that does not compile would look, had it compiled: as far as that can be told, and rather too much
+    /// than too little. Everything there is refused until the policy is mended.
+    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)>;
+
+    /// What of the operator's settings decides how much objects are charged. When it is not what it was before a restart,
+    /// everything is counted again.
+    fn measuring(&self) -> String {
+        String::new()
+    }
+
     /// Resources whose objects [`Family::compile_among`] looks up. When one changes, the family's policies are
     /// compiled again.
     fn depends_on(&self) -> Vec<GroupResource> {
@@ -306,6 +316,17 @@ pub trait Family: Send + Sync {
     /// Refuses a change or deletion of the family's own objects that usage forbids. Asked in the step that decides,
     /// so that what it reads cannot be stale.
     fn guard(&self, _change: &Change<'_>, _near: &dyn Near) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether [`Family::check`] has anything to say.
+    fn checks(&self) -> bool {
+        false
+    }
+
+    /// Refuses a write of any object for what only the state it is decided on can tell: another write that is not durable
+    /// yet counts. `old` is null when the object is created. Not asked about what reports a status.
+    fn check(&self, _change: &Change<'_>, _near: &dyn Near) -> Result<(), String> {
         Ok(())
     }
 

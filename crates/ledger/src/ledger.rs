@@ -168,19 +168,7 @@ impl Ledger {
     }
 
     pub fn subject(&self, subject: SubjectId) -> Option<SubjectView> {
-        let subject = self.subjects.get(self.subjects.find(subject)?);
-        let sequence = subject.sequence;
-        Some(match subject.pending.as_deref() {
-            None => SubjectView { charges: charges(&subject.lines), settled: vec![], state: State::Charged, sequence },
-            Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
-                let state = State::Held { expires_at_ms: *expires_at_ms };
-                SubjectView { charges: charges(wanted), settled: charges(settled), state, sequence }
-            }
-            Some(Pending::Wait { discipline, position, wanted }) => {
-                let state = State::Waiting { discipline: *discipline, position: position.clone() };
-                SubjectView { charges: charges(wanted), settled: vec![], state, sequence }
-            }
-        })
+        Some(view_of(self.subjects.get(self.subjects.find(subject)?)))
     }
 
     /// When the next hold runs out.
@@ -440,6 +428,21 @@ impl Ledger {
                     self.known_mut(line.account).queue.get_or_insert_default().insert(place.clone(), waiter);
                 }
             }
+        }
+    }
+}
+
+pub(crate) fn view_of(subject: &Subject) -> SubjectView {
+    let sequence = subject.sequence;
+    match subject.pending.as_deref() {
+        None => SubjectView { charges: charges(&subject.lines), settled: vec![], state: State::Charged, sequence },
+        Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
+            let state = State::Held { expires_at_ms: *expires_at_ms };
+            SubjectView { charges: charges(wanted), settled: charges(settled), state, sequence }
+        }
+        Some(Pending::Wait { discipline, position, wanted }) => {
+            let state = State::Waiting { discipline: *discipline, position: position.clone() };
+            SubjectView { charges: charges(wanted), settled: vec![], state, sequence }
         }
     }
 }

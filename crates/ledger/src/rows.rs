@@ -143,7 +143,7 @@ fn encode_subject(subject: &Subject, out: &mut Vec<u8>) {
                 Discipline::Ordered => ORDERED,
             });
             put_signed(out, position.priority);
-            put_signed(out, position.arrived_ms);
+            put_signed(out, position.arrived);
             put_text(out, &position.tie);
             put_lines(out, wanted);
         }
@@ -306,9 +306,9 @@ impl<'a> Reader<'a> {
                     ORDERED => Discipline::Ordered,
                     _ => return Err("a discipline is unknown"),
                 };
-                let (priority, arrived_ms) = (self.signed()?, self.signed()?);
+                let (priority, arrived) = (self.signed()?, self.signed()?);
                 let tie = self.text(self.rest.len())?.into();
-                let position = crate::terms::Position { priority, arrived_ms, tie };
+                let position = crate::terms::Position { priority, arrived, tie };
                 let wanted = self.lines()?;
                 let pending = Pending::Wait { discipline, position, wanted };
                 Ok(SubjectRow { sequence, lines: Lines::new(), pending: Some(pending) })

@@ -6,6 +6,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use crate::charge::{Lines, PLACES, SubjectId};
 use crate::terms::{Discipline, Position};
@@ -68,7 +69,8 @@ struct Entry {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subjects {
-    chunks: Vec<Vec<Subject>>,
+    /// Shared with snapshots; copied when it changes while one lives.
+    chunks: Vec<Arc<Vec<Subject>>>,
     vacant: Vec<u32>,
     index: HashTable<Entry>,
     hasher: Hasher,
@@ -102,7 +104,7 @@ impl Subjects {
 
     pub fn get_mut(&mut self, slot: u32) -> &mut Subject {
         let (chunk, offset) = parts(slot);
-        &mut self.chunks[chunk][offset]
+        &mut own(&mut self.chunks[chunk])[offset]
     }
 
     /// Makes an empty subject. The caller knows that the id is new.
@@ -134,29 +136,45 @@ impl Subjects {
 
     /// Every live subject, in slot order: an order of history that no answer may depend on.
     pub fn iter(&self) -> impl Iterator<Item = &Subject> {
-        self.chunks.iter().flatten().filter(|subject| subject.sequence != 0)
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).filter(|subject| subject.sequence != 0)
     }
 
     /// The slots of every live subject, in slot order.
     pub fn slots(&self) -> impl Iterator<Item = u32> + use<> {
-        let end: usize = self.chunks.iter().map(Vec::len).sum();
+        let end: usize = self.chunks.iter().map(|chunk| chunk.len()).sum();
         0..u32::try_from(end).unwrap_or(u32::MAX)
     }
 
     fn push(&mut self, subject: Subject) -> u32 {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+            self.chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
         }
         let chunk = self.chunks.len() - 1;
         let offset = self.chunks[chunk].len();
-        self.chunks[chunk].push(subject);
+        own(&mut self.chunks[chunk]).push(subject);
         u32::try_from(chunk * CHUNK + offset).expect("decisions keep the number of subjects below its bound")
+    }
+
+    /// All chunks as they are, for a snapshot.
+    pub fn chunks(&self) -> Vec<Arc<Vec<Subject>>> {
+        self.chunks.clone()
     }
 
     fn hash(&self, id: SubjectId) -> u32 {
         let bytes = self.hasher.0.hash_one(id.0).to_le_bytes();
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
+}
+
+/// The chunk for writing: a copy of its own when a snapshot has it too.
+fn own(chunk: &mut Arc<Vec<Subject>>) -> &mut Vec<Subject> {
+    if Arc::get_mut(chunk).is_none() {
+        // A copy keeps no more room than it needs; a chunk is pushed to until it is full.
+        let mut copy = Vec::with_capacity(CHUNK);
+        copy.extend(chunk.iter().cloned());
+        *chunk = Arc::new(copy);
+    }
+    Arc::get_mut(chunk).expect("a chunk that was just made has one owner")
 }
 
 /// The table takes its tag from the top bits and the bucket from the low ones.

@@ -32,7 +32,7 @@ pub enum Discipline {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     pub priority: i64,
-    pub arrived_ms: i64,
+    pub arrived: i64,
     pub tie: Arc<str>,
 }
 
@@ -40,18 +40,13 @@ pub struct Position {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     priority: Reverse<i64>,
-    arrived_ms: i64,
+    arrived: i64,
     tie: Arc<str>,
     pub subject: SubjectId,
 }
 
 impl Place {
     pub fn new(position: &Position, subject: SubjectId) -> Place {
-        Place {
-            priority: Reverse(position.priority),
-            arrived_ms: position.arrived_ms,
-            tie: position.tie.clone(),
-            subject,
-        }
+        Place { priority: Reverse(position.priority), arrived: position.arrived, tie: position.tie.clone(), subject }
     }
 }

@@ -1,5 +1,10 @@
 //! All rules, indexed by resource and namespace, changed one policy at a time.
+//!
+//! Which namespaces a rule that selects them reaches is never written down: six hundred policies over five thousand
+//! namespaces would be three million entries. It is asked when an object of a namespace is first measured, and the
+//! answer is kept with that namespace until it or the rules change.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -60,8 +65,6 @@ pub struct Namespace {
 struct Policy {
     name: Arc<str>,
     compiled: Compiled,
-    /// For each rule, the namespaces it reaches now.
-    reached: Vec<Vec<Arc<str>>>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -70,16 +73,28 @@ struct RuleRef {
     rule: u32,
 }
 
-/// The rules of every installed policy.
+/// The rules that look at one resource.
+#[derive(Default)]
+struct Looking {
+    /// By the one namespace they look into; "" for objects in none.
+    fixed: HashMap<Arc<str>, Vec<RuleRef>>,
+    selecting: Vec<RuleRef>,
+}
+
+/// By resource and namespace, for namespaces that objects were measured in.
+type Found = HashMap<GroupResource, HashMap<Arc<str>, Arc<[RuleRef]>>>;
+
+/// The rules of every installed policy, and the namespaces they look into.
 #[derive(Default)]
 pub struct Rulebook {
     policies: Vec<Option<Policy>>,
     free: Vec<u32>,
     by_name: HashMap<Arc<str>, PolicyId>,
+    namespaces: BTreeMap<Arc<str>, Namespace>,
     /// The policies with a rule that selects namespaces: the only ones a changed namespace has to be shown to.
     selecting: BTreeSet<PolicyId>,
-    /// resource → namespace ("" for cluster-scoped objects) → the rules that look there.
-    index: HashMap<GroupResource, HashMap<Arc<str>, Vec<RuleRef>>>,
+    index: HashMap<GroupResource, Looking>,
+    found: RefCell<Found>,
 }
 
 impl Rulebook {
@@ -91,7 +106,7 @@ impl Rulebook {
     /// same state always gives the same verdict, word for word.
     pub fn measure(&self, subject: &Subject<'_>) -> Result<Verdict, MeasureError> {
         let mut verdict = Verdict::default();
-        for rule in self.rules_for(subject.resource, subject.namespace) {
+        for rule in self.rules_for(subject.resource, subject.namespace).iter().flat_map(|rules| rules.iter()) {
             let Some(policy) = self.policy(rule.policy) else { continue };
             verdict.policy = rule.policy;
             policy.compiled.rules[rule.rule as usize].measure.measure(subject, &mut verdict)?;
@@ -102,7 +117,16 @@ impl Rulebook {
     /// Whether any rule looks at objects of this resource in this namespace; lets a write that nothing limits skip
     /// the ledger.
     pub fn concerns(&self, resource: &GroupResource, namespace: &str) -> bool {
-        !self.rules_for(resource, namespace).is_empty()
+        self.rules_for(resource, namespace).is_some_and(|rules| !rules.is_empty())
+    }
+
+    /// Whether the answer of some rule about an object with this text may be another at another time.
+    pub fn may_change_with_time(&self, resource: &GroupResource, namespace: &str, text: &str) -> bool {
+        let rules = self.rules_for(resource, namespace);
+        rules.iter().flat_map(|rules| rules.iter()).any(|rule| {
+            let policy = self.policy(rule.policy);
+            policy.is_some_and(|policy| policy.compiled.rules[rule.rule as usize].measure.may_change_with_time(text))
+        })
     }
 
     pub fn id(&self, policy: &str) -> Option<PolicyId> {
@@ -117,42 +141,37 @@ impl Rulebook {
         self.policy(id).map(|policy| &policy.compiled)
     }
 
-    pub fn policies(&self) -> impl Iterator<Item = (PolicyId, &Arc<str>, &Compiled)> {
-        self.policies
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slot)| slot.as_ref().map(|policy| (PolicyId(at as u32), &policy.name, &policy.compiled)))
-    }
-
-    /// The (resource, namespace) pairs a policy looks at now: what a recount has to visit.
-    pub fn places(&self, id: PolicyId) -> Vec<(GroupResource, Arc<str>)> {
+    /// The namespaces a policy looks into now, sorted.
+    pub fn namespaces_of(&self, id: PolicyId) -> Vec<Arc<str>> {
         let Some(policy) = self.policy(id) else { return Vec::new() };
-        let mut places: Vec<_> = policy
-            .compiled
-            .rules
-            .iter()
-            .zip(&policy.reached)
-            .flat_map(|(rule, reached)| {
-                rule.resources.iter().flat_map(|resource| reached.iter().map(|at| (resource.clone(), at.clone())))
-            })
-            .collect();
-        places.sort();
-        places.dedup();
-        places
+        let selecting: Vec<&Rule> =
+            policy.compiled.rules.iter().filter(|rule| matches!(rule.reach, Reach::Selected(_))).collect();
+        let fixed = policy.compiled.rules.iter().filter_map(|rule| match &rule.reach {
+            Reach::Namespace(name) => Some(name.clone()),
+            Reach::Selected(_) | Reach::Cluster => None,
+        });
+        let selected = self.namespaces.values().filter(|_| !selecting.is_empty());
+        let selected = selected.filter(|one| selecting.iter().any(|rule| rule.reach.accepts(one)));
+        let all: BTreeSet<Arc<str>> = selected.map(|one| one.name.clone()).chain(fixed).collect();
+        all.into_iter().collect()
     }
 
-    /// Whether a policy looks into a namespace now.
+    /// Whether a policy looks into a namespace now ("" for objects in none).
     pub fn looks_into(&self, id: PolicyId, namespace: &str) -> bool {
-        self.policy(id).is_some_and(|policy| policy.reached.iter().flatten().any(|at| &**at == namespace))
+        self.policy(id).is_some_and(|policy| policy.compiled.rules.iter().any(|rule| self.reaches(rule, namespace)))
+    }
+
+    /// Whether a rule, installed or not, looks into a namespace now ("" for objects in none).
+    pub fn reaches(&self, rule: &Rule, namespace: &str) -> bool {
+        match &rule.reach {
+            Reach::Namespace(name) => **name == *namespace,
+            Reach::Selected(_) => self.namespaces.get(namespace).is_some_and(|one| rule.reach.accepts(one)),
+            Reach::Cluster => namespace.is_empty(),
+        }
     }
 
     /// Installs a policy, or replaces it under the same id.
-    pub fn install<'a>(
-        &mut self,
-        name: Arc<str>,
-        compiled: Compiled,
-        namespaces: impl Iterator<Item = &'a Namespace> + Clone,
-    ) -> PolicyId {
+    pub fn install(&mut self, name: Arc<str>, compiled: Compiled) -> PolicyId {
         let id = match self.by_name.get(&name) {
             Some(&id) => {
                 self.unindex(id);
@@ -163,14 +182,13 @@ impl Rulebook {
                 PolicyId(self.policies.len() as u32 - 1)
             }),
         };
-        let reached = compiled.rules.iter().map(|rule| reached_now(&rule.reach, namespaces.clone())).collect();
         if compiled.rules.iter().any(|rule| matches!(rule.reach, Reach::Selected(_))) {
             self.selecting.insert(id);
         } else {
             self.selecting.remove(&id);
         }
         self.by_name.insert(name.clone(), id);
-        self.policies[id.0 as usize] = Some(Policy { name, compiled, reached });
+        self.policies[id.0 as usize] = Some(Policy { name, compiled });
         self.index_policy(id);
         id
     }
@@ -187,111 +205,113 @@ impl Rulebook {
     /// Takes note of a namespace that appeared, changed or (with `present == false`) went away. Returns the policies
     /// that reach it now and did not, or did and no longer do: their objects in it must be measured again.
     pub fn namespace_changed(&mut self, namespace: &Namespace, present: bool) -> Vec<PolicyId> {
-        let mut changed = Vec::new();
-        for id in self.selecting.clone() {
-            let Some(policy) = self.policies[id.0 as usize].as_mut() else { continue };
-            let mut moved = Vec::new();
-            for (number, rule) in policy.compiled.rules.iter().enumerate() {
-                let Reach::Selected(accepts) = &rule.reach else { continue };
-                let reaches = present && accepts(namespace);
-                let before = policy.reached[number].iter().position(|known| *known == namespace.name);
-                match (reaches, before) {
-                    (true, None) => {
-                        policy.reached[number].push(namespace.name.clone());
-                        moved.push((number as u32, rule.resources.clone(), true));
-                    }
-                    (false, Some(position)) => {
-                        policy.reached[number].swap_remove(position);
-                        moved.push((number as u32, rule.resources.clone(), false));
-                    }
-                    _ => {}
-                }
-            }
-            if moved.is_empty() {
-                continue;
-            }
-            changed.push(id);
-            for (rule, resources, added) in moved {
-                let entry = RuleRef { policy: id, rule };
-                for resource in resources {
-                    if added {
-                        self.insert(resource, namespace.name.clone(), entry);
-                    } else {
-                        self.delete(&resource, &namespace.name, entry);
-                    }
-                }
-            }
-        }
-        changed
+        let before = match present {
+            true => self.namespaces.insert(namespace.name.clone(), namespace.clone()),
+            false => self.namespaces.remove(&namespace.name),
+        };
+        self.found.get_mut().values_mut().for_each(|places| drop(places.remove(&namespace.name)));
+        let moved = |rule: &Rule| {
+            let reached = before.as_ref().is_some_and(|before| rule.reach.accepts(before));
+            matches!(rule.reach, Reach::Selected(_)) && reached != (present && rule.reach.accepts(namespace))
+        };
+        let changed = self.selecting.iter().copied();
+        changed.filter(|id| self.compiled(*id).is_some_and(|compiled| compiled.rules.iter().any(moved))).collect()
     }
 
     fn policy(&self, id: PolicyId) -> Option<&Policy> {
         self.policies.get(id.0 as usize).and_then(Option::as_ref)
     }
 
-    fn rules_for(&self, resource: &GroupResource, namespace: &str) -> &[RuleRef] {
-        self.index.get(resource).and_then(|places| places.get(namespace)).map_or(&[], Vec::as_slice)
+    fn rules_for(&self, resource: &GroupResource, namespace: &str) -> Option<Arc<[RuleRef]>> {
+        let looking = self.index.get(resource)?;
+        let mut found = self.found.borrow_mut();
+        if let Some(known) = found.get(resource).and_then(|places| places.get(namespace)) {
+            return Some(known.clone());
+        }
+        let mut rules = looking.fixed.get(namespace).cloned().unwrap_or_default();
+        let seen = self.namespaces.get(namespace);
+        if let Some(seen) = seen {
+            let accepts = |entry: &&RuleRef| self.rule(**entry).is_some_and(|rule| rule.reach.accepts(seen));
+            rules.extend(looking.selecting.iter().filter(accepts));
+        }
+        rules.sort_by(|a, b| self.order(a).cmp(&self.order(b)));
+        let rules: Arc<[RuleRef]> = rules.into();
+        // Only what exists is kept: a name that anybody may make up is not.
+        if seen.is_some() || namespace.is_empty() {
+            found.entry(resource.clone()).or_default().insert(namespace.into(), rules.clone());
+        }
+        Some(rules)
+    }
+
+    fn rule(&self, entry: RuleRef) -> Option<&Rule> {
+        self.policy(entry.policy)?.compiled.rules.get(entry.rule as usize)
+    }
+
+    fn order(&self, entry: &RuleRef) -> (Option<&Arc<str>>, u32) {
+        (self.name(entry.policy), entry.rule)
     }
 
     fn index_policy(&mut self, id: PolicyId) {
-        let Some(policy) = self.policy(id) else { return };
-        let entries: Vec<_> = policy
-            .compiled
-            .rules
-            .iter()
-            .zip(&policy.reached)
-            .enumerate()
-            .flat_map(|(number, (rule, reached))| {
-                let entry = RuleRef { policy: id, rule: number as u32 };
-                rule.resources
-                    .iter()
-                    .flat_map(move |resource| reached.iter().map(move |at| (resource.clone(), at.clone(), entry)))
-            })
-            .collect();
-        for (resource, place, entry) in entries {
-            self.insert(resource, place, entry);
-        }
-    }
-
-    fn unindex(&mut self, id: PolicyId) {
-        for (resource, place) in self.places(id) {
-            if let Some(places) = self.index.get_mut(&resource)
-                && let Some(rules) = places.get_mut(&place)
-            {
-                rules.retain(|entry| entry.policy != id);
-                if rules.is_empty() {
-                    places.remove(&place);
+        let Some(policy) = self.policies.get(id.0 as usize).and_then(Option::as_ref) else { return };
+        for (number, rule) in policy.compiled.rules.iter().enumerate() {
+            let entry = RuleRef { policy: id, rule: number as u32 };
+            for resource in &rule.resources {
+                let looking = self.index.entry(resource.clone()).or_default();
+                match &rule.reach {
+                    Reach::Namespace(name) => looking.fixed.entry(name.clone()).or_default().push(entry),
+                    Reach::Cluster => looking.fixed.entry("".into()).or_default().push(entry),
+                    Reach::Selected(_) => looking.selecting.push(entry),
                 }
+                forget(self.found.get_mut(), resource, &rule.reach);
             }
         }
     }
 
-    fn insert(&mut self, resource: GroupResource, place: Arc<str>, entry: RuleRef) {
-        let policies = &self.policies;
-        let name = |entry: &RuleRef| policies[entry.policy.0 as usize].as_ref().map(|policy| policy.name.clone());
-        let rules = self.index.entry(resource).or_default().entry(place).or_default();
-        let at = rules.partition_point(|known| (name(known), known.rule) < (name(&entry), entry.rule));
-        if rules.get(at) != Some(&entry) {
-            rules.insert(at, entry);
-        }
-    }
-
-    fn delete(&mut self, resource: &GroupResource, place: &Arc<str>, entry: RuleRef) {
-        if let Some(places) = self.index.get_mut(resource)
-            && let Some(rules) = places.get_mut(place)
-        {
-            rules.retain(|known| *known != entry);
-            if rules.is_empty() {
-                places.remove(place);
+    fn unindex(&mut self, id: PolicyId) {
+        let Some(policy) = self.policies.get(id.0 as usize).and_then(Option::as_ref) else { return };
+        for rule in &policy.compiled.rules {
+            for resource in &rule.resources {
+                let Some(looking) = self.index.get_mut(resource) else { continue };
+                let place: Option<Arc<str>> = match &rule.reach {
+                    Reach::Namespace(name) => Some(name.clone()),
+                    Reach::Cluster => Some("".into()),
+                    Reach::Selected(_) => None,
+                };
+                match place {
+                    None => looking.selecting.retain(|entry| entry.policy != id),
+                    Some(place) => {
+                        if let Some(rules) = looking.fixed.get_mut(&place) {
+                            rules.retain(|entry| entry.policy != id);
+                            if rules.is_empty() {
+                                looking.fixed.remove(&place);
+                            }
+                        }
+                    }
+                }
+                if looking.fixed.is_empty() && looking.selecting.is_empty() {
+                    self.index.remove(resource);
+                }
+                forget(self.found.get_mut(), resource, &rule.reach);
             }
         }
     }
 }
 
-fn reached_now<'a>(reach: &Reach, namespaces: impl Iterator<Item = &'a Namespace>) -> Vec<Arc<str>> {
+/// What was found is looked for again where a rule came or went.
+fn forget(found: &mut Found, resource: &GroupResource, reach: &Reach) {
     match reach {
-        Reach::Namespace(name) => vec![name.clone()],
-        Reach::Selected(accepts) => namespaces.filter(|namespace| accepts(namespace)).map(|n| n.name.clone()).collect(),
-        Reach::Cluster => vec!["".into()],
+        Reach::Selected(_) => drop(found.remove(resource)),
+        Reach::Namespace(name) => drop(found.get_mut(resource).and_then(|places| places.remove(name))),
+        Reach::Cluster => drop(found.get_mut(resource).and_then(|places| places.remove(""))),
+    }
+}
+
+impl Reach {
+    /// Whether it selects this namespace.
+    fn accepts(&self, namespace: &Namespace) -> bool {
+        match self {
+            Reach::Selected(accepts) => accepts(namespace),
+            Reach::Namespace(_) | Reach::Cluster => false,
+        }
     }
 }

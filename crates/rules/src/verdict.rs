@@ -22,6 +22,8 @@ pub struct Subject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub object: &'a Value,
+    /// A number that is higher for what was created later, whatever clocks say; 0 for what is older than such numbers.
+    pub born: u64,
     /// The moment of the decision; a rule that asks for it says until when its answer holds ([`Verdict::holds_until`]).
     pub now_ms: i64,
     memo: RefCell<Memo>,
@@ -35,12 +37,18 @@ impl<'a> Subject<'a> {
         name: &'a str,
         object: &'a Value,
     ) -> Self {
-        Self { id, resource, namespace, name, object, now_ms: 0, memo: RefCell::default() }
+        Self { id, resource, namespace, name, object, born: 0, now_ms: 0, memo: RefCell::default() }
     }
 
     /// The same object at another moment than the beginning of time.
     pub fn at(mut self, now_ms: i64) -> Self {
         self.now_ms = now_ms;
+        self
+    }
+
+    /// The same object, created at this place in the order of all creations.
+    pub fn born(mut self, born: u64) -> Self {
+        self.born = born;
         self
     }
 
@@ -61,6 +69,13 @@ pub trait Measure: Send + Sync {
     /// Adds what the object is charged, and what the rule refuses outright, to the verdict. An error refuses the
     /// request: a rule that cannot be evaluated never means "no quota applies".
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError>;
+
+    /// Whether the answer about an object with this text may be another at another moment ([`Verdict::holds_until`]). It
+    /// is asked of every object at a start, so that only some have to be read and measured; a rule that never looks at
+    /// the time says no.
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        true
+    }
 }
 
 /// One line of the whole charge vector: so much on the n-th account of a policy.
@@ -81,6 +96,8 @@ pub struct Refusal {
     pub policy: PolicyId,
     /// The policy's own words, without the wrapper that names the object.
     pub message: String,
+    /// Whether it also holds against a change that takes no more of the policy than before.
+    pub always: bool,
 }
 
 /// Everything the rules say of one object.
@@ -112,7 +129,12 @@ impl Verdict {
     }
 
     pub fn refuse(&mut self, message: impl Into<String>) {
-        self.refusals.push(Refusal { policy: self.policy, message: message.into() });
+        self.refusals.push(Refusal { policy: self.policy, message: message.into(), always: false });
+    }
+
+    /// Refuses every write, because nobody can tell what it takes.
+    pub fn deny(&mut self, message: impl Into<String>) {
+        self.refusals.push(Refusal { policy: self.policy, message: message.into(), always: true });
     }
 }
 

@@ -44,7 +44,7 @@ mod tests;
 
 use kinds::field_error::FieldError;
 use quantity::Amount;
-use rules::{Compiled, GroupResource, policy_name};
+use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::family::{
@@ -219,6 +219,17 @@ impl Family for Capsule {
             Kind::ResourcePool => pool::compile(policy),
             kind => quota::compile(kind, policy, &self.settings, world),
         }
+    }
+
+    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)> {
+        match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
+            Kind::ResourcePool => vec![(claim::claims(), Reach::Selected(std::sync::Arc::new(|_| true)))],
+            kind => quota::would_look_at(kind, policy, world),
+        }
+    }
+
+    fn measuring(&self) -> String {
+        format!("{:?}", self.settings)
     }
 
     fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {

@@ -188,6 +188,10 @@ struct ClaimRule {
 }
 
 impl Measure for ClaimRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let claim = subject.object;
         if self.leaves || text(claim, &["spec", "pool"]) != &*self.pool || is_released(claim) {
@@ -206,10 +210,13 @@ impl Measure for ClaimRule {
         let one = Amount::from_units(1);
         out.charge(self.count_at, one, Format::DecimalSi);
         out.charge_bucket(self.count_at, namespace, one, Format::DecimalSi);
+        // Whoever was created first is served first, whatever the clock said at the time. Claims that are older than
+        // the count of creations have only the clock's word.
+        let created = text(claim, &["metadata", "creationTimestamp"]);
         let position = Position {
             priority: 0,
-            arrived_ms: created_ms(claim),
-            tie: format!("{}\0{}", subject.name, subject.namespace).into(),
+            arrived: i64::try_from(subject.born).unwrap_or(i64::MAX),
+            tie: format!("{created}\0{}\0{}", subject.name, subject.namespace).into(),
         };
         out.terms = Some(Terms::Wait { discipline: self.discipline, position });
         Ok(())

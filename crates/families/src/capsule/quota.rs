@@ -169,6 +169,22 @@ pub fn compile(
     Ok(Compiled { accounts, rules, fingerprint })
 }
 
+/// Every kind that a source names, wherever the quota could reach it.
+pub fn would_look_at(kind: Kind, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)> {
+    let sources = items(policy.object, &["spec", "sources"]).iter().take(SOURCES_MAX);
+    sources
+        .map(|source| {
+            let resolved = Target::read(source).resolve(world);
+            let reach = match (kind, resolved.namespaced) {
+                (Kind::GlobalCustomQuota, true) => Reach::Selected(Arc::new(|_| true)),
+                (Kind::GlobalCustomQuota, false) => Reach::Cluster,
+                _ => Reach::Namespace(policy.namespace.into()),
+            };
+            (resolved.resource, reach)
+        })
+        .collect()
+}
+
 /// Everything but the limit and the options.
 fn fingerprint<'a>(quota: &Value, resources: impl Iterator<Item = (&'a GroupResource, bool)>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -201,6 +217,10 @@ struct SourceRule {
 }
 
 impl Measure for SourceRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         if !any_matches(&self.quota.scope, at(subject.object, &["metadata", "labels"])) {
             return Ok(());

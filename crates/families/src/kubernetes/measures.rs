@@ -67,6 +67,11 @@ pub struct PodRule {
 struct Pod(Result<PodUsage, UsageError>);
 
 impl Measure for PodRule {
+    /// A pod stops counting once its deletion is overdue.
+    fn may_change_with_time(&self, text: &str) -> bool {
+        text.contains("\"deletionTimestamp\"")
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let quota = &*self.quota;
         if !quota.scopes.match_pod(subject).map_err(|error| quota.failed(error))? {
@@ -131,6 +136,10 @@ pub struct ServiceRule {
 }
 
 impl Measure for ServiceRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let usage = service_usage(subject.object);
         let lines = self.parts.iter().map(|(part, account)| {
@@ -152,6 +161,10 @@ pub struct VolumeRule {
 }
 
 impl Measure for VolumeRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let claim = subject.object;
         if !self.quota.scopes.match_volume_claim(claim) {
@@ -179,6 +192,10 @@ pub struct DeviceRule {
 }
 
 impl Measure for DeviceRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let claim = subject.object;
         let mut lines = Vec::with_capacity(self.parts.len());
@@ -215,6 +232,10 @@ pub struct ObjectRule {
 }
 
 impl Measure for ObjectRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let lines = self.accounts.iter().map(|account| (*account, Some(Measured::ONE)));
         self.quota.charge(subject, lines, out);

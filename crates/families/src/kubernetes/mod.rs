@@ -107,20 +107,15 @@ impl Kubernetes {
     }
 
     /// Resources that need a quota are refused where none covers them.
-    fn check_limited(&self, request: &Admission<'_>, world: &dyn World) -> Result<(), String> {
-        let skips = request.operation == Operation::Status
-            || request.namespace.is_empty()
-            || !matches!(request.subresource, "" | "resize");
-        if self.settings.limited.is_empty() || self.settings.observe_only || skips {
-            return Ok(());
-        }
-        let quotas = world.list(&self.quotas, request.namespace);
+    fn check_limited(&self, change: &Change<'_>, world: &dyn World) -> Result<(), String> {
+        let Some(new) = change.new.filter(|_| self.checks() && !change.namespace.is_empty()) else { return Ok(()) };
+        let quotas = world.list(&self.quotas, change.namespace);
         let why = limited::uncovered(
             &self.settings.limited,
-            request.resource,
-            request.namespace,
-            request.object,
-            request.old,
+            change.resource,
+            change.namespace,
+            new,
+            Some(change.old).filter(|old| !old.is_null()),
             quotas.iter().map(|quota| &**quota),
         );
         match why.map_err(|error| error.to_string())? {
@@ -197,6 +192,23 @@ impl Family for Kubernetes {
         Ok(compile::compile(&spec, frame))
     }
 
+    fn would_look_at(&self, policy: &PolicyObject<'_>, _world: &dyn World) -> Vec<(GroupResource, Reach)> {
+        let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
+        let everywhere = || Reach::Selected(std::sync::Arc::new(|_| true));
+        let reach = match kind {
+            Kind::ClusterQuota => cluster_quota::reach(policy.object).unwrap_or_else(|_| everywhere()),
+            Kind::HierarchicalQuota => hierarchy::reach(policy.namespace),
+            _ => Reach::Namespace(policy.namespace.into()),
+        };
+        let hard = at(policy.object, kind.spec()).and_then(|spec| spec.get("hard")).and_then(Value::as_object);
+        let counted = hard.into_iter().flatten().flat_map(|(name, _)| names::counted_from(name));
+        counted.map(|counted| (counted.resource(), reach.clone())).collect()
+    }
+
+    fn measuring(&self) -> String {
+        format!("{:?}", self.settings)
+    }
+
     fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {
         match Kind::of(request.resource) {
             Some(Kind::Quota) => {
@@ -211,7 +223,15 @@ impl Family for Kubernetes {
             _ if !self.settings.ignore_limit_ranges => limit_range::admit(request, &self.limit_ranges, world)?,
             _ => {}
         }
-        self.check_limited(request, world)
+        Ok(())
+    }
+
+    fn checks(&self) -> bool {
+        !self.settings.limited.is_empty() && !self.settings.observe_only
+    }
+
+    fn check(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
+        self.check_limited(change, near)
     }
 
     fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {

@@ -36,6 +36,19 @@ pub enum Counted {
     Object(GroupResource),
 }
 
+impl Counted {
+    /// The resource whose objects are counted.
+    pub fn resource(self) -> GroupResource {
+        match self {
+            Counted::Pod(_) => GroupResource::core("pods"),
+            Counted::Service(_) => GroupResource::core("services"),
+            Counted::Volume(_) => GroupResource::core("persistentvolumeclaims"),
+            Counted::Device(_) => GroupResource::new("resource.k8s.io", "resourceclaims"),
+            Counted::Object(resource) => resource,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PodPart {
     /// One for each stored pod.

@@ -27,7 +27,7 @@ fn sample() -> (Ledger, Rows) {
             vec![of(cpu, units(4), Format::DecimalSi)],
             Terms::Wait {
                 discipline: Discipline::Ordered,
-                position: Position { priority: -1, arrived_ms: 1_700_000_000_000, tie: "web/team-a".into() },
+                position: Position { priority: -1, arrived: 1_700_000_000_000, tie: "web/team-a".into() },
             },
         ),
     ]

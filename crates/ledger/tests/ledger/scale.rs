@@ -11,8 +11,8 @@ fn units(account: AccountId, units: i64) -> Charge {
     Charge { account, amount: Amount::from_units(units), format: Format::DecimalSi }
 }
 
-fn wait(discipline: Discipline, arrived_ms: i64) -> Terms {
-    Terms::Wait { discipline, position: Position { priority: 0, arrived_ms, tie: "".into() } }
+fn wait(discipline: Discipline, arrived: i64) -> Terms {
+    Terms::Wait { discipline, position: Position { priority: 0, arrived, tie: "".into() } }
 }
 
 const WAITERS: u32 = 10_000;

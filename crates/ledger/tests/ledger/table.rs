@@ -71,8 +71,8 @@ impl Bench {
                     "ordered" => Discipline::Ordered,
                     other => panic!("no discipline {other} in {step}"),
                 };
-                let (priority, arrived_ms) = (number(priority), number(arrived));
-                let position = Position { priority, arrived_ms, tie: (*name).into() };
+                let (priority, arrived) = (number(priority), number(arrived));
+                let position = Position { priority, arrived, tie: (*name).into() };
                 self.charge(name, charges, &Terms::Wait { discipline, position })
             }
             ["settle", name] => {

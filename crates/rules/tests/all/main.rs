@@ -6,5 +6,6 @@ mod jsonpath_harness;
 mod jsonpaths;
 mod peer;
 mod random;
+mod rulebooks;
 mod selector_harness;
 mod selectors;

@@ -7,10 +7,10 @@ use serde_json::json;
 use super::negotiate::aggregated_discovery;
 use super::options::Query;
 use super::{Api, ApiError, ApiResult, response};
-use crate::core::{Answer, Command};
 use crate::identity::Identity;
 use crate::registry::Document;
 use crate::request::RequestInfo;
+use crate::serve::audit::audit;
 
 /// The Kubernetes whose behaviour is reproduced; clients choose their requests by it.
 const KUBERNETES_MAJOR: &str = "1";
@@ -94,21 +94,23 @@ impl Api {
             let message = format!("forbidden: User {:?} cannot get path \"/debug/audit\"", identity.user);
             return Err(ApiError::forbidden_as_said("", "", "", message));
         }
-        let answer = self.parts().writes.submit(Command::Audit).await.map_err(|_| ApiError::stopping())?;
-        match answer {
-            Answer::Audited(Ok(report)) => Ok(response::value(
-                StatusCode::OK,
-                &json!({
-                    "objects": report.objects,
-                    "subjects": report.subjects,
-                    "accounts": report.accounts,
-                    "differences": report.differences,
-                    "over": report.over,
-                }),
-            )),
-            Answer::Audited(Err(why)) => Err(ApiError::internal(why)),
-            other => Err(ApiError::internal(format!("an audit was answered with {other:?}"))),
-        }
+        let parts = self.parts();
+        let report = audit(&parts.writes, &parts.metrics).await.map_err(ApiError::internal)?;
+        Ok(response::value(
+            StatusCode::OK,
+            &json!({
+                "revision": report.revision,
+                "objects": report.objects,
+                "subjects": report.subjects,
+                "accounts": report.accounts,
+                "kept": report.kept,
+                "missing": report.missing,
+                "differing": report.differing,
+                "differences": report.differences,
+                "broken": report.broken,
+                "over": report.over,
+            }),
+        ))
     }
 }
 

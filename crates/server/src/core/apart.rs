@@ -22,6 +22,8 @@ pub(super) fn apart(uid: SubjectId) -> SubjectId {
 pub(super) struct Ruling {
     pub plan: Option<Plan>,
     pub apart: Option<(SubjectId, Vec<Charge>, Terms)>,
+    /// Until when it holds.
+    pub until_ms: Option<i64>,
 }
 
 impl Engine {

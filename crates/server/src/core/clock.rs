@@ -6,19 +6,20 @@ use store::Batch;
 
 use super::engine::Engine;
 use super::event::Publication;
-use super::object::{Object, ObjectKey};
-
-/// What an object that is being deleted has in its JSON. Only such objects mean something else later.
-const MARK: &str = "\"deletionTimestamp\"";
+use super::object::ObjectKey;
 
 impl Engine {
     /// Takes note of the time. What became due by it is measured again before anything else is decided.
     pub(super) fn advance(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
         self.clock_ms = self.clock_ms.max(now_ms);
-        if self.next_due_ms().is_none_or(|at| self.clock_ms < at) {
+        let moved_from = self.touched.len();
+        if self.ledger.next_expiry_ms().is_some_and(|at| at <= self.clock_ms) {
+            let receipt = self.ledger.expire(self.clock_ms);
+            self.note_receipt(&receipt, out);
+        }
+        if self.due.first().is_none_or(|(at, _)| self.clock_ms < *at) {
             return;
         }
-        let moved_from = self.touched.len();
         while let Some((at, key)) = self.due.pop_first() {
             if self.clock_ms < at {
                 self.due.insert((at, key));
@@ -33,7 +34,7 @@ impl Engine {
     }
 
     pub(super) fn next_due_ms(&self) -> Option<i64> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.first().map(|(at, _)| *at).into_iter().chain(self.ledger.next_expiry_ms()).min()
     }
 
     pub(super) fn note_due(&mut self, key: &ObjectKey, until_ms: Option<i64>) {
@@ -47,7 +48,9 @@ impl Engine {
         let mut due = Vec::new();
         for object in self.shelves.values().flat_map(|shelf| shelf.values()) {
             let key = &object.key;
-            if !self.rulebook.concerns(&key.resource, &key.namespace) || !is_marked(object) {
+            // An object that cannot be read as text has no rule that says so either.
+            let text = std::str::from_utf8(&object.json).unwrap_or_default();
+            if !self.rulebook.may_change_with_time(&key.resource, &key.namespace, text) {
                 continue;
             }
             let value = object.value();
@@ -57,8 +60,4 @@ impl Engine {
         }
         self.due.extend(due);
     }
-}
-
-fn is_marked(object: &Object) -> bool {
-    std::str::from_utf8(&object.json).is_ok_and(|text| text.contains(MARK))
 }

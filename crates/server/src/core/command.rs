@@ -5,6 +5,7 @@ use std::sync::Arc;
 use families::Denial;
 use rules::cel::{Foresight, Known, Program};
 
+use super::audit::Snapshot;
 use super::object::{Draft, Object, ObjectKey};
 
 /// A request to the sequencer. Time comes in with it: the engine reads no clock.
@@ -15,8 +16,8 @@ pub enum Command {
     PublishStatus {
         now_ms: i64,
     },
-    /// Recounts everything from the stored objects and compares; a difference is a bug.
-    Audit,
+    /// Hands out everything as it is at this moment, for an audit elsewhere.
+    Snapshot,
 }
 
 /// One object written or removed, with its charge, in one step.
@@ -81,7 +82,7 @@ pub enum Answer {
     Published {
         remaining: usize,
     },
-    Audited(Result<AuditReport, String>),
+    Snapshot(Box<Snapshot>),
 }
 
 impl Answer {
@@ -135,10 +136,21 @@ pub enum Refused {
 /// What an audit looked at, and what it found wrong (nothing, unless there is a bug).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditReport {
+    /// The revision that was looked at.
+    pub revision: u64,
     pub objects: usize,
     pub subjects: usize,
     pub accounts: usize,
+    /// Objects that policies keep in step.
+    pub kept: usize,
+    /// Of these, how many are still to be made.
+    pub missing: usize,
+    /// Everything that is not as it has to be, and the first of it in words: which object, on which policy, resource and
+    /// part, expected and found.
+    pub differing: usize,
     pub differences: Vec<String>,
+    /// Policies that cannot be evaluated, and refuse everything they would look at.
+    pub broken: Vec<String>,
     /// Accounts over their limit: allowed while admission is off or after a limit was lowered.
     pub over: Vec<String>,
 }

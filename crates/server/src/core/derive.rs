@@ -133,6 +133,7 @@ impl Engine {
         });
         match prepared {
             Ok((draft, compiled, ruling)) => {
+                self.note_due(&key, ruling.until_ms);
                 self.apply(ruling, out);
                 let object = self.store(draft, &key, Some(stored), batch, out);
                 Some(self.settle(object, compiled, None, out).object)

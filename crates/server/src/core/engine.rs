@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use families::{Change, Denial, DenialLine, Families, Operation};
 use kinds::field_error::FieldError;
-use ledger::{AccountId, Denied, Ledger, SubjectId, Terms};
+use ledger::{AccountId, CHARGES_MAX, Denied, Ledger, Reason, SubjectId, Terms};
 use rules::cel::{Foresight, Program, at_desk};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
@@ -24,7 +24,8 @@ use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::{Policies, open_parts};
 use super::relief::Refusal;
 
-pub(super) type Shelf = BTreeMap<(Arc<str>, Arc<str>), Arc<Object>>;
+/// The objects of one resource. Copies share what they have in common.
+pub(super) type Shelf = imbl::OrdMap<(Arc<str>, Arc<str>), Arc<Object>>;
 
 /// The one owner of objects and ledger.
 pub struct Engine {
@@ -65,10 +66,11 @@ pub struct Engine {
     pub(super) clock_ms: i64,
     /// Objects that mean something else from these moments on.
     pub(super) due: BTreeSet<(i64, ObjectKey)>,
-    /// Until when the last decision holds.
-    pub(super) until_ms: Option<i64>,
     /// Custom resources whose definition is being removed, or was: what is created now would be left behind.
     pub(super) leaving: HashSet<GroupResource>,
+    /// What measures now, and whether the store has been told.
+    pub(super) measuring: u64,
+    pub(super) measuring_unsaved: bool,
     /// Whether the store has room for more.
     pub(super) space: Space,
     /// What was decided in this group.
@@ -106,7 +108,7 @@ impl sequencer::Engine for Engine {
                 Answer::Written(written)
             }
             Command::PublishStatus { now_ms } => self.publish_status(now_ms, batch, publication),
-            Command::Audit => Answer::Audited(self.audit()),
+            Command::Snapshot => Answer::Snapshot(Box::new(self.snapshot())),
         }
     }
 
@@ -122,7 +124,6 @@ impl Engine {
 
     fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
         self.advance(write.now_ms, batch, publication);
-        self.until_ms = None;
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
         let key = self.may_be_kept(&write.key).then(|| write.key.clone());
         let written = self.write_one(write, batch, publication)?;
@@ -157,6 +158,8 @@ impl Engine {
                 }
                 let draft = self.derive(&key, self.overruled(&key, draft), now_ms)?;
                 let compiled = self.compile(&key, &draft.value)?;
+                self.check_policies(&key, compiled.is_some())?;
+                self.check_write(&key, None, &draft.value, now_ms)?;
                 let ruling = match self.decide(&key, &draft, None, dry_run) {
                     Err(Refused::Denied(denials)) => {
                         let refusal = Refusal { key: &key, draft: &draft, terms: None, dry_run, now_ms };
@@ -168,6 +171,7 @@ impl Engine {
                 if dry_run {
                     return Ok(self.preview(draft, key, None));
                 }
+                self.note_due(&key, ruling.until_ms);
                 self.apply(ruling, publication);
                 let draft = self.standing(&key, draft, now_ms);
                 let object = self.store(draft, &key, None, batch, publication);
@@ -181,6 +185,7 @@ impl Engine {
                 let mut draft = self.derive(&key, draft, now_ms)?;
                 if !status {
                     self.guard(&stored, Some(&draft.value), now_ms)?;
+                    self.check_write(&key, Some(&stored), &draft.value, now_ms)?;
                     draft = self.overruled(&key, draft);
                 }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
@@ -198,6 +203,7 @@ impl Engine {
                 if dry_run {
                     return Ok(self.preview(draft, key, Some(stored.revision)));
                 }
+                self.note_due(&key, ruling.until_ms);
                 self.apply(ruling, publication);
                 if !status {
                     draft = self.standing(&key, draft, now_ms);
@@ -237,6 +243,17 @@ impl Engine {
         family.guard(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))
     }
 
+    /// Asks the families that have something to say about writes of any kind.
+    fn check_write(&self, key: &ObjectKey, old: Option<&Object>, new: &Value, now_ms: i64) -> Result<(), Refused> {
+        for family in self.families.iter().filter(|family| family.checks()) {
+            let old = old.map_or(Value::Null, Object::value);
+            let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
+            let change = Change { resource, namespace, name, old: &old, new: Some(new) };
+            family.check(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))?;
+        }
+        Ok(())
+    }
+
     /// A refusal in a family's own words.
     pub(super) fn said_no(&self, key: &ObjectKey, why: String) -> Refused {
         let ObjectKey { resource, namespace, name } = key;
@@ -262,7 +279,6 @@ impl Engine {
         terms: Option<Terms>,
         dry_run: bool,
     ) -> Result<Ruling, Refused> {
-        self.until_ms = None;
         // What is known is known of the object that was written, not of those that are made with it.
         let foresight = std::mem::take(&mut self.foresight);
         let may_wait = self.may_wait(&key.resource);
@@ -271,7 +287,8 @@ impl Engine {
             return Ok(Ruling::default());
         }
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
-        let subject = subject.at(self.clock_ms);
+        let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);
+        let subject = subject.at(self.clock_ms).born(born.unwrap_or(self.revision + 1));
         let (measured, wanted) = at_desk(foresight, &draft.value, || self.rulebook.measure(&subject));
         if !wanted.is_empty() {
             self.wanted = wanted;
@@ -285,7 +302,7 @@ impl Engine {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
         };
-        self.until_ms = verdict.until_ms;
+        let until_ms = verdict.until_ms;
         let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
@@ -298,7 +315,7 @@ impl Engine {
             if counts {
                 self.note_decided(&verdict.lines, &plan);
             }
-            return Ok(Ruling { plan: Some(plan), apart: None });
+            return Ok(Ruling { plan: Some(plan), apart: None, until_ms });
         }
         let (queueing, others) = self.split(&verdict.lines);
         let terms = terms.unwrap_or(Terms::Charge);
@@ -310,7 +327,7 @@ impl Engine {
             self.note_decided(&queueing, &plan);
         }
         let (charges, _) = self.policies.charges(&self.ledger, &others);
-        Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)) })
+        Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)), until_ms })
     }
 
     /// Why a write was refused; one that waits for expressions is kept for its sender.
@@ -394,7 +411,7 @@ impl Engine {
         let mut refused: Vec<Denial> = verdict
             .refusals
             .iter()
-            .filter(|refusal| grows(refusal.policy))
+            .filter(|refusal| refusal.always || grows(refusal.policy))
             .filter_map(|refusal| {
                 let mut denial = self.policies.denial(self.rulebook.name(refusal.policy)?, operation)?;
                 denial.message = Some(refusal.message.clone());
@@ -408,6 +425,22 @@ impl Engine {
     /// The ledger's refusals, gathered by policy.
     fn denied(&self, denied: Denied, charges: &[ledger::Charge], operation: Operation) -> Refused {
         let mut denials: Vec<Denial> = Vec::new();
+        for line in &denied.lines {
+            // Not for want of room: what the ledger says is the whole truth.
+            if line.reason != Reason::OverLimit
+                && let Some(mut denial) = self.policies.denial(&line.key.policy, operation)
+            {
+                denial.message = Some(match line.reason {
+                    Reason::TooManyCharges => format!(
+                        "more than {CHARGES_MAX} amounts of quotas apply to this object ({}): \
+                         there must be fewer quotas, or shorter ones, over its namespace",
+                        charges.len()
+                    ),
+                    _ => line.to_string(),
+                });
+                return Refused::Denied(vec![denial]);
+            }
+        }
         for line in denied.lines {
             let charge = charges.iter().find(|charge| charge.account == line.account);
             let limit = line.limit.amount().unwrap_or_default();
@@ -447,13 +480,12 @@ impl Engine {
         publication: &mut Publication,
     ) -> (Arc<Object>, Value) {
         self.revision += 1;
-        let (object, value) = draft.finish(key.clone(), self.revision);
+        let born = previous.as_ref().map_or(self.revision, |previous| previous.born);
+        let (object, value) = draft.finish(key.clone(), self.revision, born);
         let object = Arc::new(object);
         let place = (key.namespace.clone(), key.name.clone());
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
         self.last_changes.insert(key.resource.clone(), self.revision);
-        let until_ms = self.until_ms.take();
-        self.note_due(key, until_ms);
         batch.put(Table::OBJECTS, &key.row(), &object.encode());
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         publication.events.push(Event::new(kind, object.clone(), previous));
@@ -505,7 +537,7 @@ impl Engine {
         self.name_subject(&key, stored.uid);
         let draft = last.or_else(|| Draft::new(stored.value()).ok());
         let object = match draft {
-            Some(draft) => Arc::new(draft.finish(key.clone(), self.revision).0),
+            Some(draft) => Arc::new(draft.finish(key.clone(), self.revision, stored.born).0),
             None => stored.clone(),
         };
         if let Some(shelf) = self.shelves.get_mut(&key.resource) {

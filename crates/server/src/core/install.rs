@@ -8,7 +8,7 @@ use std::sync::Arc;
 use families::PolicyObject;
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
-use rules::{Compiled, GroupResource, policy_name};
+use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use super::command::Refused;
@@ -16,6 +16,10 @@ use super::engine::Engine;
 use super::event::Publication;
 use super::object::ObjectKey;
 use super::policies::Installed;
+
+/// Policies in one namespace, or outside of all. Each is asked about every write of what it counts, by the one thread
+/// that decides: a thousand take some milliseconds.
+const POLICIES_MAX: usize = 1000;
 
 /// Where objects are to be measured again.
 pub(super) type Places = Vec<(GroupResource, Arc<str>)>;
@@ -33,6 +37,23 @@ impl Engine {
         Ok(Some(compiled))
     }
 
+    /// One more policy must not make every write in its namespace, or everywhere, slow for all others.
+    pub(super) fn check_policies(&self, key: &ObjectKey, is_policy: bool) -> Result<(), Refused> {
+        if !is_policy {
+            return Ok(());
+        }
+        let there = self.policy_resources.iter().map(|resource| self.objects_in(resource, &key.namespace).count());
+        if there.sum::<usize>() < POLICIES_MAX {
+            return Ok(());
+        }
+        let place = if key.namespace.is_empty() {
+            "outside of namespaces".into()
+        } else {
+            format!("in namespace \"{}\"", key.namespace)
+        };
+        Err(self.said_no(key, format!("there are {POLICIES_MAX} quotas {place} already, which is the most")))
+    }
+
     /// Compiles the policies again that depend on objects of this resource.
     pub(super) fn recompile_dependents(&mut self, resource: &GroupResource, out: &mut Publication) {
         let families = self.families.clone();
@@ -41,10 +62,8 @@ impl Engine {
             let stored: Vec<_> =
                 self.shelves.get(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
             for policy in stored {
-                match self.compile(&policy.key, &policy.value()) {
-                    Ok(Some(compiled)) => self.install(&policy.key, compiled, out),
-                    Ok(None) => {}
-                    Err(refused) => tracing::error!(policy = %policy.key, ?refused, "a policy no longer compiles"),
+                if let Some(compiled) = self.compile_or_deny(&policy.key, &policy.value()) {
+                    self.install(&policy.key, compiled, out);
                 }
             }
         }
@@ -69,12 +88,15 @@ impl Engine {
         out: &mut Publication,
     ) -> (bool, Places) {
         let name = policy_name(&key.resource, &key.namespace, &key.name);
-        let before = self.rulebook.id(&name);
-        let same_rules = before
-            .and_then(|id| self.rulebook.compiled(id))
-            .is_some_and(|before| before.fingerprint == compiled.fingerprint && same_names(before, &compiled));
-        let mut places =
-            if same_rules { Vec::new() } else { before.map_or_else(Vec::new, |id| self.rulebook.places(id)) };
+        let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+        let same_rules =
+            before.is_some_and(|before| before.fingerprint == compiled.fingerprint && same_names(before, &compiled));
+        let mut places = Places::new();
+        if !same_rules {
+            places.extend(before.into_iter().chain([&compiled]).flat_map(|compiled| self.looked_at(compiled)));
+            places.sort();
+            places.dedup();
+        }
 
         let known =
             compiled.accounts.iter().all(|one| self.ledger.account(&account_key(&name, &one.resource)).is_some());
@@ -83,15 +105,9 @@ impl Engine {
             // Names and limits were checked; what is left is the bound on ids, which no machine has the memory to reach.
             Err(error) => panic!("the accounts of {name} cannot be opened: {error}"),
         };
-        let namespaces = self.namespaces.values().map(|state| &state.seen);
-        let id = self.rulebook.install(name.clone(), compiled, namespaces);
+        let id = self.rulebook.install(name.clone(), compiled);
         let family = self.families.place(&key.resource).unwrap_or_default();
         self.policies.put(id, Installed { key: key.clone(), family, name, accounts });
-        if !same_rules {
-            places.extend(self.rulebook.places(id));
-            places.sort();
-            places.dedup();
-        }
         (known, places)
     }
 
@@ -99,7 +115,8 @@ impl Engine {
     pub(super) fn uninstall(&mut self, key: &ObjectKey, out: &mut Publication) {
         let name = policy_name(&key.resource, &key.namespace, &key.name);
         let Some(id) = self.rulebook.id(&name) else { return };
-        for (resource, namespace) in self.rulebook.places(id) {
+        let looked_at = self.rulebook.compiled(id).map_or_else(Places::new, |compiled| self.looked_at(compiled));
+        for (resource, namespace) in looked_at {
             if self.projected_resources.contains(&resource) {
                 let left: Vec<ObjectKey> =
                     self.objects_in(&resource, &namespace).map(|object| object.key.clone()).collect();
@@ -110,6 +127,32 @@ impl Engine {
         self.named.forget(id);
         self.policies.remove(id);
         self.close_unlisted(&name, out);
+    }
+
+    /// Where objects are that a policy looks at. Namespaces without any are left out, and not even asked about.
+    fn looked_at(&self, compiled: &Compiled) -> Places {
+        let mut places = Places::new();
+        for rule in &compiled.rules {
+            for resource in &rule.resources {
+                let Some(shelf) = self.shelves.get(resource) else { continue };
+                if let Reach::Namespace(namespace) = &rule.reach {
+                    places.push((resource.clone(), namespace.clone()));
+                    continue;
+                }
+                let mut next = shelf.get_min().map(|((namespace, _), _)| namespace.clone());
+                while let Some(namespace) = next {
+                    // The first object after all of this namespace: no name begins with a zero byte.
+                    let after: Arc<str> = format!("{namespace}\0").into();
+                    next = shelf.range((after, Arc::from(""))..).next().map(|((namespace, _), _)| namespace.clone());
+                    if self.rulebook.reaches(rule, &namespace) {
+                        places.push((resource.clone(), namespace));
+                    }
+                }
+            }
+        }
+        places.sort();
+        places.dedup();
+        places
     }
 
     /// Opens the accounts of a policy, or gives those that are open their limits.
@@ -174,7 +217,7 @@ fn account_key(policy: &Arc<str>, resource: &Arc<str>) -> AccountKey {
 }
 
 /// What the ledger asks of accounts, asked while the policy can still be refused.
-fn check_accounts(policy: &ObjectKey, compiled: &Compiled) -> Result<(), FieldError> {
+pub(super) fn check_accounts(policy: &ObjectKey, compiled: &Compiled) -> Result<(), FieldError> {
     let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
     if name.len() > KEY_TEXT_BYTES_MAX {
         let why = format!("must be no more than {KEY_TEXT_BYTES_MAX} bytes with its namespace and kind");

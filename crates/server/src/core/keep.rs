@@ -107,8 +107,8 @@ impl Engine {
         }
         let policy = written;
         let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
-        let places = self.rulebook.id(&name).map_or_else(Vec::new, |id| self.rulebook.places(id));
-        places.iter().filter_map(|(_, namespace)| self.kept_in(policy, namespace)).collect()
+        let namespaces = self.rulebook.id(&name).map_or_else(Vec::new, |id| self.rulebook.namespaces_of(id));
+        namespaces.iter().filter_map(|namespace| self.kept_in(policy, namespace)).collect()
     }
 
     fn kept_in(&self, policy: &ObjectKey, namespace: &Arc<str>) -> Option<ObjectKey> {
@@ -169,6 +169,7 @@ impl Engine {
         });
         match made {
             Ok((ruling, draft, compiled)) => {
+                self.note_due(key, ruling.until_ms);
                 self.apply(ruling, out);
                 let object = self.store(draft, key, None, batch, out);
                 self.settle(object, compiled, None, out);

@@ -1,28 +1,24 @@
-//! From stored rows back to a running engine, and the audit that recounts everything.
+//! From stored rows back to a running engine.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::Families;
-use ledger::{AccountId, Ledger, SubjectId};
-use quantity::Amount;
+use ledger::Ledger;
 use rules::cel::Foresight;
-use rules::{GroupResource, Rulebook, Subject};
+use rules::{GroupResource, Rulebook};
 use store::{Space, Store, StoreError, Table};
 
 use super::cache::Cache;
-use super::command::AuditReport;
 use super::engine::Engine;
 use super::event::{Decided, Publication};
 use super::install::Places;
+use super::made::named_uid;
 use super::named::Named;
 use super::object::{Object, ObjectKey};
 use super::policies::Policies;
-use super::status::REVISION_ROW;
-
-/// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
-const DIFFERENCES_MAX: usize = 100;
+use super::status::{MEASURING_ROW, REVISION_ROW};
 
 /// What is added to the revision of a restored store. Clients may have seen revisions that the backup does not know; none of
 /// them may come again with another meaning. A week at 1 600 writes a second; etcd recommends the same for its own.
@@ -49,6 +45,7 @@ impl Engine {
         let mut ledger_rows: Vec<KeyValue> = Vec::new();
         let mut last: HashMap<GroupResource, u64> = HashMap::new();
         let mut revision = 0;
+        let mut measured_by = None;
         let mut unreadable = None;
         store.load(&mut |table, key, value| match table {
             Table::OBJECTS => match ObjectKey::from_row(key).and_then(|key| Object::decode(key, value)) {
@@ -60,6 +57,8 @@ impl Engine {
                 let Ok(number) = value.try_into().map(u64::from_le_bytes) else { return };
                 if key == REVISION_ROW {
                     revision = number;
+                } else if key == MEASURING_ROW {
+                    measured_by = Some(number);
                 } else if let Some(resource) = resource_of_row(key) {
                     last.insert(resource, number);
                 }
@@ -86,6 +85,7 @@ impl Engine {
         }
         let cache = Cache::new(objects.into_iter(), &last, revision);
         let mut publication = Publication::default();
+        engine.measuring_unsaved = measured_by != Some(engine.measuring);
         engine.reinstall(&mut publication);
         cache.publish_balances(publication.balances, &[]);
         Ok((engine, cache))
@@ -99,6 +99,7 @@ impl Engine {
         let queueing = families.iter().flat_map(|family| family.queueing()).collect();
         let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
         let derived = families.iter().flat_map(|family| family.derived()).collect();
+        let measuring = measuring(&families);
         let leading = families.iter().flat_map(|family| family.leads()).collect();
         Engine {
             families,
@@ -107,9 +108,10 @@ impl Engine {
             depended_on,
             derived,
             leading,
+            measuring,
+            measuring_unsaved: true,
             clock_ms: 0,
             due: BTreeSet::new(),
-            until_ms: None,
             foresight: Foresight::None,
             wanted: Vec::new(),
             postponed: None,
@@ -163,21 +165,20 @@ impl Engine {
             let policies: Vec<Arc<Object>> =
                 self.shelves.get(&resource).map(|shelf| shelf.values().cloned().collect()).unwrap_or_default();
             for policy in policies {
-                match self.compile(&policy.key, &policy.value()) {
-                    Ok(Some(compiled)) => {
-                        let (known, looked_at) = self.put_in_force(&policy.key, compiled, out);
-                        places.extend(looked_at.into_iter().filter(|_| !known));
-                    }
-                    Ok(None) => {}
-                    Err(refused) => {
-                        tracing::error!(policy = %policy.key, ?refused, "a stored policy no longer compiles");
-                    }
+                if let Some(compiled) = self.compile_or_deny(&policy.key, &policy.value()) {
+                    let (known, looked_at) = self.put_in_force(&policy.key, compiled, out);
+                    places.extend(looked_at.into_iter().filter(|_| !known));
                 }
             }
         }
-        places.sort();
-        places.dedup();
-        self.recount(&places, out);
+        if self.measuring_unsaved {
+            // Charges are what another version, or other settings, made of the objects.
+            self.recount_all(out);
+        } else {
+            places.sort();
+            places.dedup();
+            self.recount(&places, out);
+        }
         self.close_orphans(out);
         self.name_all();
         self.find_due();
@@ -185,68 +186,20 @@ impl Engine {
         self.touched.extend(self.ledger.balances().map(|(_, balance)| balance.account));
         self.publish_balances(out);
     }
-
-    /// Recounts everything from the stored objects and compares it with the ledger.
-    pub(super) fn audit(&self) -> Result<AuditReport, String> {
-        self.ledger.audit().map_err(|error| error.to_string())?;
-        let mut report = AuditReport::default();
-        let mut counted: BTreeMap<AccountId, Amount> = BTreeMap::new();
-        let mut seen: BTreeSet<SubjectId> = BTreeSet::new();
-        for (resource, shelf) in &self.shelves {
-            for object in shelf.values() {
-                report.objects += 1;
-                if !self.rulebook.concerns(resource, &object.key.namespace) {
-                    continue;
-                }
-                let value = match object.read() {
-                    Ok(value) => value,
-                    Err(unreadable) => {
-                        report.differ(unreadable.to_string());
-                        continue;
-                    }
-                };
-                let subject = Subject::new(object.uid, resource, &object.key.namespace, &object.key.name, &value);
-                let subject = subject.at(self.clock_ms);
-                match self.rulebook.measure(&subject) {
-                    Ok(verdict) => {
-                        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
-                        if !charges.is_empty() {
-                            report.subjects += 1;
-                            seen.insert(object.uid);
-                        }
-                        for charge in charges {
-                            let sum = counted.entry(charge.account).or_default();
-                            *sum = sum.checked_add(charge.amount).ok_or("the recount overflows")?;
-                        }
-                    }
-                    Err(error) => report.differ(format!("{} cannot be measured: {error}", object.key)),
-                }
-            }
-        }
-        for (key, balance) in self.ledger.balances() {
-            report.accounts += 1;
-            let counted = counted.get(&balance.account).copied().unwrap_or_default();
-            let waiting = balance.waiting > 0;
-            if counted != balance.used && !waiting {
-                report.differ(format!("{key}: the ledger has {}, the objects add up to {counted}", balance.used));
-            }
-            if balance.limit.amount().is_some_and(|limit| balance.used > limit) {
-                report.over.push(format!("{}: used {}", key.policy, balance.used));
-            }
-        }
-        report.differences.sort();
-        report.over.sort();
-        Ok(report)
-    }
 }
 
-impl AuditReport {
-    fn differ(&mut self, line: String) {
-        if self.differences.len() < DIFFERENCES_MAX {
-            self.differences.push(line);
-        }
+/// A number for the code and the settings that decide how much objects are charged.
+fn measuring(families: &Families) -> u64 {
+    let mut text = env!("CARGO_PKG_VERSION").to_owned();
+    for family in families.iter() {
+        text.push_str(&format!("\n{MEASURING_VERSION} {} {}", family.name(), family.measuring()));
     }
+    let mixed = named_uid(text.as_bytes()).0;
+    (mixed >> 64) as u64 ^ mixed as u64
 }
+
+/// To be raised with every change of how much an object is charged, within one release.
+const MEASURING_VERSION: u32 = 1;
 
 fn resource_of_row(key: &[u8]) -> Option<GroupResource> {
     let (group, resource) = std::str::from_utf8(key).ok()?.strip_prefix("last/")?.split_once('/')?;

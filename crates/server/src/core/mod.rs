@@ -9,6 +9,8 @@
 //! holds what is durable. Nothing in here knows HTTP.
 
 mod apart;
+mod audit;
+mod broken;
 pub mod cache;
 mod clock;
 pub mod command;
@@ -29,9 +31,11 @@ mod relief;
 mod status;
 #[cfg(test)]
 mod tests;
+mod view;
 
+pub use audit::Snapshot;
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
-pub use command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
+pub use command::{Answer, AuditReport, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;

@@ -93,12 +93,11 @@ impl Engine {
 
     /// Names everything that is counted, after a start.
     pub(super) fn name_all(&mut self) {
-        let policies: Vec<PolicyId> = self.policies.ids().filter(|policy| self.is_naming(*policy)).collect();
-        for (resource, namespace) in
-            policies.into_iter().flat_map(|policy| self.rulebook.places(policy)).collect::<Vec<_>>()
-        {
-            let objects: Vec<_> = self.objects_in(&resource, &namespace).cloned().collect();
-            for object in objects {
+        if !self.policies.ids().any(|policy| self.is_naming(policy)) {
+            return;
+        }
+        for shelf in self.shelves.values().cloned().collect::<Vec<_>>() {
+            for object in shelf.values() {
                 self.name_subject(&object.key, object.uid);
             }
         }

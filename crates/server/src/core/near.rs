@@ -142,11 +142,7 @@ impl Near for EngineView<'_> {
 
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>> {
         let Some(id) = self.engine.rulebook.id(policy) else { return Vec::new() };
-        let places = self.engine.rulebook.places(id).into_iter();
-        let mut namespaces: Vec<_> = places.map(|(_, at)| at).filter(|at| !at.is_empty()).collect();
-        namespaces.sort();
-        namespaces.dedup();
-        namespaces
+        self.engine.rulebook.namespaces_of(id)
     }
 
     fn looks_into(&self, policy: &str, namespace: &str) -> bool {

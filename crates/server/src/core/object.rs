@@ -76,6 +76,8 @@ pub struct Object {
     pub key: ObjectKey,
     pub uid: SubjectId,
     pub revision: u64,
+    /// The revision at which it was created; 0 for what was stored before this was kept.
+    pub born: u64,
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The JSON that is served, resourceVersion included.
     pub json: Bytes,
@@ -89,11 +91,11 @@ impl Object {
     pub fn new(
         key: ObjectKey,
         uid: SubjectId,
-        revision: u64,
+        (revision, born): (u64, u64),
         labels: Box<[(Box<str>, Box<str>)]>,
         json: Bytes,
     ) -> Self {
-        Self { key, uid, revision, labels, json, made: OnceLock::new(), tree: OnceLock::new() }
+        Self { key, uid, revision, born, labels, json, made: OnceLock::new(), tree: OnceLock::new() }
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
@@ -139,7 +141,7 @@ impl Object {
 
     /// The same object in other words, at another revision.
     pub fn said_again(&self, revision: u64, json: Bytes) -> Object {
-        Object::new(self.key.clone(), self.uid, revision, self.labels.clone(), json)
+        Object::new(self.key.clone(), self.uid, (revision, self.born), self.labels.clone(), json)
     }
 
     /// What a family makes of it, made once. An object belongs to one family, which always makes the same.
@@ -156,9 +158,10 @@ impl Object {
     /// The row's value: facts first, so that a start does not have to parse a million objects.
     pub fn encode(&self) -> Bytes {
         let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
-        let mut row = Vec::with_capacity(1 + 8 + 16 + 4 + labels + self.json.len());
+        let mut row = Vec::with_capacity(1 + 8 + 8 + 16 + 4 + labels + self.json.len());
         row.push(ROW_VERSION);
         row.extend_from_slice(&self.revision.to_le_bytes());
+        row.extend_from_slice(&self.born.to_le_bytes());
         row.extend_from_slice(&self.uid.0.to_le_bytes());
         row.extend_from_slice(&(self.labels.len() as u32).to_le_bytes());
         for text in self.labels.iter().flat_map(|(key, value)| [key, value]) {
@@ -171,10 +174,15 @@ impl Object {
 
     pub fn decode(key: ObjectKey, row: &[u8]) -> Option<Self> {
         let mut rest = row;
-        if take(&mut rest, 1)? != [ROW_VERSION] {
+        let version = *take(&mut rest, 1)?.first()?;
+        if !(ROW_VERSION_UNBORN..=ROW_VERSION).contains(&version) {
             return None;
         }
         let revision = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
+        let born = match version {
+            ROW_VERSION_UNBORN => 0,
+            _ => u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?),
+        };
         let uid = SubjectId(u128::from_le_bytes(take(&mut rest, 16)?.try_into().ok()?));
         let count = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
         let mut text = || -> Option<Box<str>> {
@@ -182,7 +190,7 @@ impl Object {
             Some(std::str::from_utf8(take(&mut rest, length as usize)?).ok()?.into())
         };
         let labels = (0..count).map(|_| Some((text()?, text()?))).collect::<Option<Vec<_>>>()?;
-        Some(Self::new(key, uid, revision, labels.into(), Bytes::copy_from_slice(rest)))
+        Some(Self::new(key, uid, (revision, born), labels.into(), Bytes::copy_from_slice(rest)))
     }
 }
 
@@ -194,7 +202,9 @@ pub struct Unreadable {
     pub error: String,
 }
 
-const ROW_VERSION: u8 = 1;
+const ROW_VERSION: u8 = 2;
+/// Without the revision of the creation.
+const ROW_VERSION_UNBORN: u8 = 1;
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(count)?;
@@ -250,10 +260,10 @@ impl Draft {
         serde_json::from_slice(&self.rendered).unwrap_or_else(|_| self.value.clone())
     }
 
-    /// The object at `revision`.
-    pub fn finish(self, key: ObjectKey, revision: u64) -> (Object, Value) {
+    /// The object at `revision`, created at `born`.
+    pub fn finish(self, key: ObjectKey, revision: u64, born: u64) -> (Object, Value) {
         let json = splice(&self.rendered, self.revision_at, revision);
-        (Object::new(key, self.uid, revision, self.labels, json), self.value)
+        (Object::new(key, self.uid, (revision, born), self.labels, json), self.value)
     }
 
     /// The object as a dry run shows it: as if it had been stored, at the revision it was based on.
@@ -262,7 +272,7 @@ impl Draft {
             Some(revision) => splice(&self.rendered, self.revision_at, revision),
             None => self.rendered.into(),
         };
-        Object::new(key, self.uid, revision.unwrap_or(0), self.labels, json)
+        Object::new(key, self.uid, (revision.unwrap_or(0), 0), self.labels, json)
     }
 }
 
@@ -366,7 +376,7 @@ mod tests {
             "spec": {"metadata": {"resourceVersion": ""}},
         });
         let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
-        let (object, _) = Draft::new(value).unwrap().finish(key.clone(), 42);
+        let (object, _) = Draft::new(value).unwrap().finish(key.clone(), 42, 41);
         let back = object.value();
         assert_eq!(back["metadata"]["resourceVersion"], "42");
         assert_eq!(back["metadata"]["annotations"]["resourceVersion"], "");
@@ -374,7 +384,12 @@ mod tests {
         assert_eq!(object.label("app"), Some("web"));
 
         let again = Object::decode(key.clone(), &object.encode()).unwrap();
-        assert_eq!((again.uid, again.revision, &again.json), (object.uid, 42, &object.json));
+        assert_eq!((again.uid, again.revision, again.born, &again.json), (object.uid, 42, 41, &object.json));
+        let mut old = object.encode().to_vec();
+        old.drain(9..17);
+        old[0] = 1;
+        let old = Object::decode(key.clone(), &old).unwrap();
+        assert_eq!((old.uid, old.revision, old.born, &old.json), (object.uid, 42, 0, &object.json));
         assert_eq!(ObjectKey::from_row(&key.row()), Some(key));
     }
 
@@ -383,7 +398,7 @@ mod tests {
         let value = json!({"metadata": {"name": "a", "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11"}});
         let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
         let draft = Draft::with_managed_fields(value, Some(r#"[{"manager":"m"}]"#)).unwrap();
-        let back = draft.finish(key, 7).0.value();
+        let back = draft.finish(key, 7, 7).0.value();
         assert_eq!(back["metadata"]["managedFields"][0]["manager"], "m");
         assert_eq!((&back["metadata"]["name"], &back["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
     }
@@ -395,7 +410,7 @@ mod tests {
             json!({"metadata": {"name": "a", "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11"}, "spec": deep})
         };
         let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
-        let (stored, value) = Draft::new(object(DEPTH_MAX - 1)).unwrap().finish(key.clone(), 1);
+        let (stored, value) = Draft::new(object(DEPTH_MAX - 1)).unwrap().finish(key.clone(), 1, 1);
         assert_eq!(stored.read().unwrap()["spec"], value["spec"]);
         assert_eq!(Draft::new(object(DEPTH_MAX)).unwrap_err(), DraftError::TooDeep);
         let managed = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
@@ -408,7 +423,7 @@ mod tests {
     fn an_object_that_cannot_be_read_is_never_nothing() {
         let key = ObjectKey::new(GroupResource::core("configmaps"), "n", "a");
         let json = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        let object = Object::new(key, SubjectId(7), 3, Box::new([("app".into(), "web".into())]), json.into());
+        let object = Object::new(key, SubjectId(7), (3, 3), Box::new([("app".into(), "web".into())]), json.into());
         assert!(object.read().is_err());
         let shown = object.value();
         assert_eq!((&shown["metadata"]["name"], &shown["metadata"]["labels"]["app"]), (&json!("a"), &json!("web")));

@@ -15,8 +15,14 @@ use super::policies::open_parts;
 impl Engine {
     /// Measures every object in these places again.
     pub(super) fn recount(&mut self, places: &[(GroupResource, Arc<str>)], out: &mut Publication) {
-        for (resource, namespace) in places {
-            let objects: Vec<_> = self.objects_in(resource, namespace).cloned().collect();
+        for places in places.chunk_by(|(one, _), (next, _)| one == next) {
+            let resource = &places[0].0;
+            let all = places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace));
+            let mut objects: Vec<_> = all.cloned().collect();
+            if self.may_wait(resource) {
+                // Those who stand in line come in the order in which they would have come.
+                objects.sort_by_key(|object| object.born);
+            }
             for object in objects {
                 if self.projected_resources.contains(resource) {
                     self.mark_stale(object.key.clone(), out);
@@ -26,11 +32,26 @@ impl Engine {
         }
     }
 
+    /// Measures everything again that is charged, or would be.
+    pub(super) fn recount_all(&mut self, out: &mut Publication) {
+        let mut objects: Vec<_> = self.shelves.values().flat_map(|shelf| shelf.values()).cloned().collect();
+        objects.retain(|object| {
+            let key = &object.key;
+            let is_live = |uid| self.ledger.is_live(uid);
+            self.rulebook.concerns(&key.resource, &key.namespace) || is_live(object.uid) || is_live(apart(object.uid))
+        });
+        objects.sort_by_key(|object| object.born);
+        for object in objects {
+            self.recount_one(&object, out);
+        }
+    }
+
     /// Measures one object again. What it is charged follows; it is not refused.
     pub(super) fn recount_one(&mut self, object: &super::Object, out: &mut Publication) {
         // An object that cannot be read keeps what it was charged.
         let (key, Ok(value)) = (&object.key, object.read()) else { return };
-        let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value).at(self.clock_ms);
+        let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
+        let subject = subject.at(self.clock_ms).born(object.born);
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
         let Ok(verdict) = self.rulebook.measure(&subject) else { return };
         self.note_due(key, verdict.until_ms);

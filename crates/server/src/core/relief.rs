@@ -36,6 +36,7 @@ struct Charged {
     draft: Draft,
     before: Option<Arc<Object>>,
     quota: ObjectKey,
+    until_ms: Option<i64>,
 }
 
 impl Engine {
@@ -79,6 +80,7 @@ impl Engine {
             return Ok(Ruling::default());
         }
         for one in charged {
+            self.note_due(&one.key, one.until_ms);
             let draft = self.standing(&one.key, one.draft, refusal.now_ms);
             let object = self.store(draft, &one.key, one.before, batch, out);
             self.settle(object, None, None, out);
@@ -127,8 +129,9 @@ impl Engine {
         if ruling.plan.as_ref().is_some_and(ledger::Plan::queues) {
             return Err(self.lacking(&key, &draft));
         }
+        let until_ms = ruling.until_ms;
         self.apply(ruling, out);
-        Ok(Charged { key, draft, before, quota })
+        Ok(Charged { key, draft, before, quota, until_ms })
     }
 
     /// What a companion asks for, and what there is.

@@ -3,6 +3,7 @@
 use families::{BalanceLine, Projected};
 use store::{Batch, Table};
 
+use super::broken::tell;
 use super::command::Answer;
 use super::engine::Engine;
 use super::event::Publication;
@@ -59,7 +60,9 @@ impl Engine {
         let Some(stored) = self.stored(key).cloned() else { return };
         let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
         let mut value = stored.value();
-        if family.project(&key.resource, &mut value, &self.near(now_ms)) == Projected::Unchanged {
+        let projected = family.project(&key.resource, &mut value, &self.near(now_ms)) == Projected::Changed;
+        let told = self.broken(key).is_some_and(|why| tell(&mut value, key, &why, now_ms));
+        if !projected && !told {
             return;
         }
         for family in self.families.clone().iter() {
@@ -89,6 +92,9 @@ impl Engine {
         if out.revision > 0 {
             batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
         }
+        if std::mem::take(&mut self.measuring_unsaved) {
+            batch.put(Table::META, MEASURING_ROW, &self.measuring.to_le_bytes());
+        }
         out.decided = std::mem::take(&mut self.decided);
         out.due_ms = self.next_due_ms();
         self.publish_balances(out);
@@ -114,6 +120,8 @@ impl Engine {
 }
 
 pub(super) const REVISION_ROW: &[u8] = b"revision";
+/// What measured the charges that are stored.
+pub(super) const MEASURING_ROW: &[u8] = b"measuring";
 
 pub(super) fn last_change_row(resource: &rules::GroupResource) -> String {
     format!("last/{}/{}", resource.group, resource.resource)

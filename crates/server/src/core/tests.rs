@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{Balances, Denial, Families, Family, PolicyObject, Projected};
+use families::{Balances, Denial, Families, Family, PolicyObject, Projected, World};
 use kinds::field_error::FieldError;
 use ledger::Limit;
 use quantity::{Amount, Format};
@@ -14,6 +14,7 @@ use store::{Batch, MemoryStore, Store};
 
 use super::*;
 
+mod audit;
 mod foresight;
 mod jit;
 mod marks;
@@ -69,6 +70,10 @@ impl Family for Caps {
         })
     }
 
+    fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
+        vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
+    }
+
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let used = balances.of(&policy_name(resource, &text("namespace"), &text("name")));
@@ -111,6 +116,12 @@ impl Bench {
     fn restart(mut self) -> Self {
         let (engine, cache) = Engine::load(&mut *self.store, self.families.clone()).unwrap();
         Bench { engine, cache, store: self.store, families: self.families, uids: self.uids }
+    }
+
+    /// The same with other settings.
+    fn restart_with(mut self, families: Families) -> Self {
+        self.families = families;
+        self.restart()
     }
 
     fn run(&mut self, command: Command) -> Answer {
@@ -170,8 +181,13 @@ impl Bench {
     }
 
     fn audit(&mut self) {
-        match self.run(Command::Audit) {
-            Answer::Audited(Ok(report)) => assert_eq!(report.differences, Vec::<String>::new()),
+        self.engine.ledger.audit().unwrap();
+        assert_eq!(self.report().differences, Vec::<String>::new());
+    }
+
+    fn report(&mut self) -> AuditReport {
+        match self.run(Command::Snapshot) {
+            Answer::Snapshot(snapshot) => snapshot.audit(),
             other => panic!("{other:?}"),
         }
     }

@@ -39,10 +39,16 @@ pub static WEBHOOK_CALLS: Metric = Metric::counter(
 );
 pub static WEBHOOK_DURATION: Metric =
     Metric::histogram("bursar_webhook_duration_seconds", &["type"], "Time that calls of admission webhooks took.");
-pub static AUDITS: Metric =
-    Metric::counter("bursar_audits_total", &[], "Recounts of the ledger from the stored objects.");
-pub static AUDIT_DIFFERENCES: Metric =
-    Metric::counter("bursar_audit_differences_total", &[], "Accounts that a recount found different: each is a bug.");
+pub static AUDITS: Metric = Metric::counter(
+    "bursar_audits_total",
+    &[],
+    "Audits of ledger, kept objects and statuses against the stored objects.",
+);
+pub static AUDIT_DIFFERENCES: Metric = Metric::counter(
+    "bursar_audit_differences_total",
+    &[],
+    "What audits found not to be as the stored objects add up: each is a bug.",
+);
 pub static DOUBTS: Metric = Metric::counter(
     "bursar_leadership_doubts_total",
     &[],

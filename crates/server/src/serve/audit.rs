@@ -1,42 +1,54 @@
-//! The auditor: recounts everything from the stored objects now and then, and says so when the ledger disagrees.
+//! The auditor: works out again from the stored objects what ledger, kept objects and statuses must say, now and then and
+//! whenever asked, and tells what differs. The engine only hands out a snapshot; the counting is done beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sequencer::Handle;
+use tokio::sync::Mutex;
 
-use crate::core::{Answer, Command};
+use crate::core::{Answer, AuditReport, Command};
 use crate::metrics::Metrics;
 
-/// Between two recounts. One costs a parse of every counted object, and what it looks for cannot happen.
+/// Between two audits. One costs a parse of every counted object, on a thread of its own.
 const INTERVAL: Duration = Duration::from_secs(600);
+/// From the start to the first.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// One audit at a time: each holds on to a whole state while it counts.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 pub async fn run(writes: Handle<Command, Answer>, metrics: Arc<Metrics>) {
-    let mut tick = tokio::time::interval(INTERVAL);
-    // The first tick is immediate; a fresh start has nothing to disagree about yet.
-    tick.tick().await;
+    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + FIRST, INTERVAL);
     loop {
         tick.tick().await;
-        let answer = writes.submit(Command::Audit).await;
-        if let Ok(Answer::Audited(result)) = &answer {
-            // A recount that could not be finished is a difference as well.
-            metrics.audited(result.as_ref().map_or(1, |report| report.differences.len()));
-        }
-        match answer {
-            Ok(Answer::Audited(Ok(report))) if report.differences.is_empty() => {
-                for over in &report.over {
-                    tracing::warn!(%over, "over its limit");
-                }
-                tracing::debug!(
-                    objects = report.objects,
-                    accounts = report.accounts,
-                    "the ledger agrees with the objects"
-                );
-            }
-            Ok(Answer::Audited(result)) => tracing::error!(?result, "the ledger disagrees with the objects: a bug"),
+        match audit(&writes, &metrics).await {
             Ok(_) => {}
-            // The sequencer has ended; so does everything else.
-            Err(_) => return,
+            Err(why) => return tracing::debug!(why, "no more audits"),
         }
     }
+}
+
+/// Audits once, and tells the log and the metrics. `Err` when the server is on its way out.
+pub(crate) async fn audit(writes: &Handle<Command, Answer>, metrics: &Metrics) -> Result<AuditReport, String> {
+    let _turn = TURN.lock().await;
+    let snapshot = match writes.submit(Command::Snapshot).await {
+        Ok(Answer::Snapshot(snapshot)) => snapshot,
+        Ok(other) => return Err(format!("a snapshot was answered with {other:?}")),
+        Err(_) => return Err("the server stops".into()),
+    };
+    let report = tokio::task::spawn_blocking(move || snapshot.audit()).await.map_err(|error| error.to_string())?;
+    metrics.audited(report.differing);
+    for difference in &report.differences {
+        tracing::error!(revision = report.revision, difference, "not what the stored objects add up to: a bug");
+    }
+    for broken in &report.broken {
+        tracing::warn!(broken, "it refuses all it would look at");
+    }
+    for over in &report.over {
+        tracing::warn!(%over, "over its limit");
+    }
+    let AuditReport { objects, accounts, differing, .. } = report;
+    tracing::debug!(objects, accounts, differing, "audited");
+    Ok(report)
 }

@@ -1,7 +1,7 @@
 //! `bursar serve`, put together: store → engine → sequencer → API → controllers → the front; and down again in the other
 //! order, so that whatever was acknowledged is on disk when the process ends.
 
-mod audit;
+pub(crate) mod audit;
 mod first;
 mod status;
 

@@ -121,7 +121,7 @@ pub fn to_terms(terms: &Terms) -> ledger::Terms {
         Terms::Hold { until } => ledger::Terms::Hold { expires_at_ms: *until },
         Terms::Wait { ordered, priority, arrived, tie } => ledger::Terms::Wait {
             discipline: if *ordered { Discipline::Ordered } else { Discipline::Greedy },
-            position: Position { priority: *priority, arrived_ms: *arrived, tie: tie.as_str().into() },
+            position: Position { priority: *priority, arrived: *arrived, tie: tie.as_str().into() },
         },
     }
 }

@@ -424,8 +424,11 @@ impl Service {
         if self.running.is_none() {
             return Ok(());
         }
-        match self.ask(Command::Audit)? {
-            Answer::Audited(Ok(report)) if report.differences.is_empty() => Ok(()),
+        match self.ask(Command::Snapshot)? {
+            Answer::Snapshot(snapshot) => match snapshot.audit() {
+                report if report.differences.is_empty() => Ok(()),
+                report => Err(format!("audit: {report:?}")),
+            },
             other => Err(format!("audit: {other:?}")),
         }
     }

@@ -280,9 +280,12 @@ impl House {
                 return Err(format!("{namespace}: the quota allows {hard}m, the claims are {there:?}"));
             }
         }
-        match self.run(Command::Audit) {
+        match self.run(Command::Snapshot) {
             None => Ok(()),
-            Some(Answer::Audited(Ok(report))) if report.differences.is_empty() => Ok(()),
+            Some(Answer::Snapshot(snapshot)) => match snapshot.audit() {
+                report if report.differences.is_empty() => Ok(()),
+                report => Err(format!("audit: {report:?}")),
+            },
             other => Err(format!("audit: {other:?}")),
         }
     }

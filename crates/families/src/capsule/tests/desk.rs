@@ -19,7 +19,6 @@ pub struct Desk {
     pub family: Arc<Capsule>,
     rulebook: Rulebook,
     pub ledger: Ledger,
-    namespaces: Vec<Namespace>,
     objects: BTreeMap<(GroupResource, String, String), (u128, Value)>,
     next_uid: u128,
 }
@@ -50,7 +49,6 @@ impl Desk {
             family,
             rulebook: Rulebook::new(),
             ledger: Ledger::new(),
-            namespaces: Vec::new(),
             objects: BTreeMap::new(),
             next_uid: 0,
         }
@@ -59,8 +57,6 @@ impl Desk {
     pub fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
         let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let namespace = Namespace { name: name.into(), labels, annotations: BTreeMap::new() };
-        self.namespaces.retain(|known| known.name != namespace.name);
-        self.namespaces.push(namespace.clone());
         self.rulebook.namespace_changed(&namespace, true);
         self.recount();
     }
@@ -173,7 +169,7 @@ impl Desk {
                 None => drop(self.ledger.open(key, account.limit).unwrap()),
             }
         }
-        self.rulebook.install(full_name, compiled, self.namespaces.iter());
+        self.rulebook.install(full_name, compiled);
         self.recount();
     }
 
@@ -382,7 +378,7 @@ impl Near for Desk {
 
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>> {
         let Some(id) = self.rulebook.id(policy) else { return Vec::new() };
-        let mut names: Vec<_> = self.rulebook.places(id).into_iter().map(|(_, at)| at).collect();
+        let mut names = self.rulebook.namespaces_of(id);
         names.retain(|name| !name.is_empty());
         names.sort();
         names.dedup();

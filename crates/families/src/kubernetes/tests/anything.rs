@@ -81,7 +81,7 @@ proptest! {
             let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object };
             if let Ok(compiled) = family.compile(&policy) {
                 let mut rulebook = Rulebook::new();
-                rulebook.install(policy_name(resource, "ns", "x"), compiled, std::iter::empty());
+                rulebook.install(policy_name(resource, "ns", "x"), compiled);
                 for resource in &resources {
                     let _ = rulebook.measure(&Subject::new(SubjectId(1), resource, "ns", "x", &other));
                 }

@@ -14,7 +14,6 @@ pub struct Desk {
     pub family: Kubernetes,
     rulebook: Rulebook,
     ledger: Ledger,
-    namespaces: Vec<Namespace>,
     policies: BTreeMap<PolicyId, (GroupResource, String, String)>,
     objects: BTreeMap<u128, (GroupResource, String, Value)>,
     next_uid: u128,
@@ -30,7 +29,6 @@ impl Desk {
             family: Kubernetes::new(settings),
             rulebook: Rulebook::new(),
             ledger: Ledger::new(),
-            namespaces: Vec::new(),
             policies: BTreeMap::new(),
             objects: BTreeMap::new(),
             next_uid: 1,
@@ -40,8 +38,6 @@ impl Desk {
     pub fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
         let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let namespace = Namespace { name: name.into(), labels, annotations: BTreeMap::new() };
-        self.namespaces.retain(|known| known.name != namespace.name);
-        self.namespaces.push(namespace.clone());
         self.rulebook.namespace_changed(&namespace, true);
         self.recount();
     }
@@ -80,7 +76,7 @@ impl Desk {
                 None => drop(self.ledger.open(key, account.limit).unwrap()),
             }
         }
-        let id = self.rulebook.install(full_name, compiled, self.namespaces.iter());
+        let id = self.rulebook.install(full_name, compiled);
         self.policies.insert(id, (resource.clone(), namespace.to_string(), name.to_string()));
         self.next_uid += 1;
         self.objects.insert(self.next_uid, (resource, namespace.to_string(), object));

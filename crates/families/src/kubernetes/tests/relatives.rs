@@ -6,7 +6,7 @@ use rules::GroupResource;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, pod};
-use crate::family::{Admission, Family, Operation, World};
+use crate::family::{Admission, Change, Family, Operation, World};
 use crate::kubernetes::{Kubernetes, Settings, limited};
 
 fn cluster_quotas() -> GroupResource {
@@ -243,22 +243,15 @@ fn limited_resources_need_a_quota() {
     let limited = limited::read_configuration(&configuration).unwrap();
     let family = Kubernetes::new(Settings { limited, ..Settings::default() });
     let quotas = GroupResource::core("resourcequotas");
-    let write = |resource: &str, mut object: Value, old: Option<Value>, specs: &[Value]| {
+    let write = |resource: &str, object: Value, old: Option<Value>, specs: &[Value]| {
         let mut world = Shelf::default();
         for spec in specs {
             world = world.with(quotas.clone(), "ns", json!({"spec": spec}));
         }
         let resource = GroupResource::core(resource);
-        let mut request = Admission {
-            operation: if old.is_some() { Operation::Update } else { Operation::Create },
-            resource: &resource,
-            subresource: "",
-            namespace: "ns",
-            name: "x",
-            object: &mut object,
-            old: old.as_ref(),
-        };
-        family.admit(&mut request, &world).err().unwrap_or_default()
+        let (resource, old) = (&resource, old.unwrap_or_default());
+        let change = Change { resource, namespace: "ns", name: "x", old: &old, new: Some(&object) };
+        family.check_limited(&change, &world).err().unwrap_or_default()
     };
     let plain = || pod(json!({"cpu": "1", "memory": "1"}));
     let insufficient = "insufficient quota to consume: count/pods,cpu,pods,requests.cpu";

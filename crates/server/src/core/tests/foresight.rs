@@ -27,6 +27,10 @@ impl Family for Weights {
         vec![caps()]
     }
 
+    fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
+        vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
+    }
+
     fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
         let text = policy.object["spec"]["cel"].as_str().unwrap_or_default();
         let program = Program::compile(text, &["object"])

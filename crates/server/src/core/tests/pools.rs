@@ -166,3 +166,37 @@ fn a_name_that_no_account_can_have_is_refused_and_moves_no_other() {
     bench.claim("n0", "one", 4).unwrap();
     assert_eq!(bench.allowed_and_claimed("n0"), (4, 4));
 }
+
+#[test]
+fn who_came_first_is_served_first_whatever_the_clock_said() {
+    let key = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+    let claims = GroupResource::new(POOL, "resourcepoolclaims");
+    for (what, restart, remade) in [("as it is", false, false), ("restarted", true, false), ("made again", false, true)]
+    {
+        let mut bench = rig();
+        bench.change(&key, |pool| pool["spec"]["config"]["orderedQueue"] = json!(true)).unwrap();
+        let come = |bench: &mut Bench, name: &str, pods: u64, created: &str| {
+            let spec = json!({"pool": "p", "claim": {"pods": pods.to_string()}});
+            let mut value = bench.draft("n0", name, json!({"spec": spec})).value;
+            value["metadata"]["creationTimestamp"] = json!(created);
+            let draft = Draft::new(value).unwrap();
+            bench.write(ObjectKey::new(claims.clone(), "n0", name), WriteKind::Create(draft), false).unwrap();
+        };
+        come(&mut bench, "has", 4, "2026-01-02T00:00:00Z");
+        come(&mut bench, "first", 5, "2026-01-02T00:00:01Z");
+        come(&mut bench, "second", 3, "2026-01-01T00:00:00Z");
+        if restart {
+            bench = bench.restart();
+        }
+        if remade {
+            let spec = bench.shown(POOL, "resourcepools", "", "p").unwrap()["spec"].clone();
+            bench.remove(POOL, "resourcepools", "", "p").unwrap();
+            bench.create(POOL, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
+        }
+        bench.remove(POOL, "resourcepoolclaims", "n0", "has").unwrap();
+        let uid = |name: &str| bench.cache.get(&ObjectKey::new(claims.clone(), "n0", name)).unwrap().uid;
+        let waits = ["first", "second"].map(|name| bench.engine.ledger.is_waiting(uid(name)));
+        assert_eq!(waits, [false, true], "{what}");
+        bench.audit();
+    }
+}

@@ -97,7 +97,7 @@ fn charges(question: &Value, object: &Value) -> (BTreeMap<String, String>, Vec<S
     let policy = PolicyObject { resource: &quotas, namespace: "ns", name: "q", object: &policy };
     let compiled = family.compile(&policy).unwrap();
     let mut rulebook = Rulebook::new();
-    let id = rulebook.install(policy_name(&quotas, "ns", "q"), compiled, std::iter::empty());
+    let id = rulebook.install(policy_name(&quotas, "ns", "q"), compiled);
     let resource = match question["resource"].as_str().unwrap() {
         "resourceclaims" => GroupResource::new("resource.k8s.io", "resourceclaims"),
         core => GroupResource::core(core),

@@ -33,7 +33,7 @@ impl Bench {
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
         let key = ObjectKey::new(resource, namespace, &name);
         let revision = self.cache.revision() + 1;
-        let (object, _): (Object, Value) = Draft::new(value).expect("an object").finish(key, revision);
+        let (object, _): (Object, Value) = Draft::new(value).expect("an object").finish(key, revision, revision);
         let event = Event::new(EventKind::Added, Arc::new(object), None);
         self.cache.publish(Publication { events: vec![event], revision, ..Publication::default() });
     }

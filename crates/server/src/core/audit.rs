@@ -1,0 +1,375 @@
+//! The audit: what the ledger, kept objects, derived objects and statuses must say, worked out again from the stored
+//! objects alone.
+//!
+//! The engine hands out a [`Snapshot`] of one moment, which costs it next to nothing, and goes on; the counting happens
+//! wherever the caller likes. Policies are compiled anew and charges are compared by name (policy, resource, part) with
+//! nothing of what the engine keeps for charging, so that a mistake there is seen here. A difference is a bug.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use families::{Families, PolicyObject, Projected};
+use kinds::field_error::join;
+use ledger::{AccountKey, Limit, State, SubjectId};
+use quantity::Amount;
+use rules::{Compiled, GroupResource, Namespace, PolicyId, Rulebook, Subject, policy_name};
+
+use super::apart::apart;
+use super::command::AuditReport;
+use super::engine::{Engine, Shelf};
+use super::install::check_accounts;
+use super::object::{Object, ObjectKey, string_map};
+use super::view::SnapshotView;
+
+/// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
+const DIFFERENCES_MAX: usize = 100;
+
+/// Everything at one moment. It shares what it can with the engine and takes no part in what comes after.
+pub struct Snapshot {
+    pub(super) families: Families,
+    pub(super) shelves: HashMap<GroupResource, Shelf>,
+    pub(super) ledger: ledger::Snapshot,
+    pub(super) clock_ms: i64,
+    /// Objects whose status is known to be behind, or as a user wrote it.
+    behind: BTreeSet<ObjectKey>,
+    revision: u64,
+}
+
+/// The policies, compiled anew.
+pub(super) struct Fresh {
+    pub rulebook: Rulebook,
+    policies: HashMap<PolicyId, (Arc<str>, GroupResource)>,
+    limits: BTreeMap<AccountKey, Limit>,
+    queueing: BTreeSet<GroupResource>,
+    broken: BTreeSet<ObjectKey>,
+    /// Resources whose objects stand in lines.
+    waiting: BTreeSet<GroupResource>,
+}
+
+type Sums = BTreeMap<AccountKey, Amount>;
+
+impl Engine {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            families: self.families.clone(),
+            shelves: self.shelves.clone(),
+            ledger: self.ledger.snapshot(),
+            clock_ms: self.clock_ms,
+            behind: self.stale.iter().chain(self.written_status.keys()).cloned().collect(),
+            revision: self.revision,
+        }
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Counts everything. This takes a while: a parse of every object that some policy looks at.
+    pub fn audit(&self) -> AuditReport {
+        let mut report = AuditReport { revision: self.revision, ..AuditReport::default() };
+        let fresh = self.compile(&mut report);
+        let mut expected = self.expected(&fresh, &mut report);
+        let mut sums = Sums::new();
+        let mut waiting: BTreeMap<AccountKey, usize> = BTreeMap::new();
+        for (id, view, occupied) in self.ledger.subjects() {
+            let named = |charges: &[ledger::Charge]| -> Sums {
+                let key = |charge: &ledger::Charge| Some((self.ledger.key(charge.account)?.clone(), charge.amount));
+                charges.iter().filter_map(key).collect()
+            };
+            for (key, amount) in named(&occupied) {
+                add(&mut sums, key, amount);
+            }
+            let found = named(&view.charges);
+            if matches!(view.state, State::Waiting { .. }) {
+                found.keys().for_each(|key| *waiting.entry(key.clone()).or_default() += 1);
+            }
+            match expected.remove(&id) {
+                Some((_, wanted)) if wanted == found => {}
+                Some((object, wanted)) => report.differ(describe(&object, &wanted, &found)),
+                None => {
+                    report.differ(format!("subject {:032x}: {} although no object is counted so", id.0, show(&found)))
+                }
+            }
+        }
+        for (object, wanted) in expected.into_values() {
+            report.differ(describe(&object, &wanted, &Sums::new()));
+        }
+        self.check_accounts(&fresh, &sums, &waiting, &mut report);
+        self.check_objects(&fresh, &mut report);
+        report.differences.sort();
+        report.over.sort();
+        report
+    }
+
+    fn compile(&self, report: &mut AuditReport) -> Fresh {
+        let mut rulebook = Rulebook::new();
+        for namespace in self.objects(&GroupResource::core("namespaces")) {
+            let value = namespace.value();
+            let (labels, annotations) = (string_map(&value, "labels"), string_map(&value, "annotations"));
+            rulebook.namespace_changed(&Namespace { name: namespace.key.name.clone(), labels, annotations }, true);
+        }
+        let kinds = |list: &dyn Fn(&Arc<dyn families::Family>) -> Vec<GroupResource>| -> BTreeSet<GroupResource> {
+            self.families.iter().flat_map(list).collect()
+        };
+        let policy_kinds = kinds(&|family| family.policies());
+        let queueing = kinds(&|family| family.queueing());
+        let mut waiting = kinds(&|family| family.projected());
+        waiting.retain(|resource| !queueing.is_empty() && !policy_kinds.contains(resource));
+        let mut fresh = Fresh {
+            rulebook,
+            policies: HashMap::new(),
+            limits: BTreeMap::new(),
+            queueing,
+            broken: BTreeSet::new(),
+            waiting,
+        };
+        for resource in policy_kinds {
+            let Some(family) = self.families.of_policy(&resource) else { continue };
+            for object in self.objects(&resource) {
+                let value = object.value();
+                let (namespace, name) = (&*object.key.namespace, &*object.key.name);
+                let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
+                let compiled = family.compile_among(&policy, &SnapshotView::new(self, None));
+                let checked = compiled.and_then(|compiled| {
+                    check_accounts(&object.key, &compiled).map_err(|error| vec![error]).map(|()| compiled)
+                });
+                match checked {
+                    Ok(compiled) => fresh.install(&object.key, compiled),
+                    Err(errors) => {
+                        report.broken.push(format!("{} cannot be evaluated: {}", object.key, join(&errors)));
+                        fresh.broken.insert(object.key.clone());
+                    }
+                }
+            }
+        }
+        fresh
+    }
+
+    /// What every subject must be charged, or wait for.
+    fn expected(&self, fresh: &Fresh, report: &mut AuditReport) -> HashMap<SubjectId, (ObjectKey, Sums)> {
+        let mut expected = HashMap::new();
+        for (resource, shelf) in &self.shelves {
+            let waits = fresh.waiting.contains(resource);
+            for object in shelf.values() {
+                report.objects += 1;
+                let key = &object.key;
+                if !fresh.rulebook.concerns(resource, &key.namespace) {
+                    continue;
+                }
+                let value = match object.read() {
+                    Ok(value) => value,
+                    Err(unreadable) => {
+                        report.differ(unreadable.to_string());
+                        continue;
+                    }
+                };
+                let subject = Subject::new(object.uid, resource, &key.namespace, &key.name, &value);
+                let verdict = match fresh.rulebook.measure(&subject.at(self.clock_ms)) {
+                    Ok(verdict) => verdict,
+                    Err(error) => {
+                        report.differ(format!("{key} cannot be measured: {error}"));
+                        continue;
+                    }
+                };
+                let (mut own, mut beside) = (Sums::new(), Sums::new());
+                for line in verdict.lines.iter().filter(|line| !line.amount.is_zero()) {
+                    let Some((account, queues)) = fresh.account(line) else { continue };
+                    add(if waits && !queues { &mut beside } else { &mut own }, account, line.amount);
+                }
+                for (uid, sums) in [(object.uid, own), (apart(object.uid), beside)] {
+                    if !sums.is_empty() {
+                        report.subjects += 1;
+                        expected.insert(uid, (key.clone(), sums));
+                    }
+                }
+            }
+        }
+        expected
+    }
+
+    /// Accounts are those that policies list, with their limits, and parts of these; each is the sum of its charges.
+    fn check_accounts(
+        &self,
+        fresh: &Fresh,
+        sums: &Sums,
+        waiting: &BTreeMap<AccountKey, usize>,
+        report: &mut AuditReport,
+    ) {
+        let mut seen = BTreeSet::new();
+        for (key, balance) in self.ledger.balances() {
+            report.accounts += 1;
+            seen.insert(key.clone());
+            let whole = AccountKey { bucket: "".into(), ..key.clone() };
+            match fresh.limits.get(&whole) {
+                None => report.differ(format!("{key} is open, and no policy lists it")),
+                Some(limit) => {
+                    let limit = if key.bucket.is_empty() { *limit } else { Limit::Unlimited };
+                    if balance.limit != limit {
+                        report.differ(format!("{key} is limited to {:?}, its policy says {limit:?}", balance.limit));
+                    }
+                }
+            }
+            let counted = sums.get(key).copied().unwrap_or_default();
+            let occupied = balance.used.checked_add(balance.held);
+            if occupied != Some(counted) {
+                report.differ(format!(
+                    "{key}: the ledger has {} used and {} held, its charges add up to {counted}",
+                    balance.used, balance.held
+                ));
+            }
+            let waiting = waiting.get(key).copied().unwrap_or_default();
+            if balance.waiting != waiting {
+                report.differ(format!("{key}: {} stand in its line, {waiting} wait for it", balance.waiting));
+            }
+            if balance.limit.amount().is_some_and(|limit| balance.used > limit) {
+                report.over.push(format!("{key}: used {}", balance.used));
+            }
+        }
+        for key in fresh.limits.keys().filter(|key| !seen.contains(key)) {
+            report.differ(format!("{key} is listed by its policy, and not open"));
+        }
+    }
+
+    /// Objects that follow the ledger or other objects are as they have to be.
+    fn check_objects(&self, fresh: &Fresh, report: &mut AuditReport) {
+        let view = SnapshotView::new(self, Some(fresh));
+        for family in self.families.iter() {
+            for resource in family.derived() {
+                for object in self.objects(&resource) {
+                    let value = object.value();
+                    let (namespace, name) = (&*object.key.namespace, &*object.key.name);
+                    let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
+                    match family.derive(&policy, &view) {
+                        Ok(None) => {}
+                        Ok(Some(right)) => report.differ(format!(
+                            "{} is stored as {}, and has to be {}",
+                            object.key, value["spec"], right["spec"]
+                        )),
+                        // It was written before what it contradicts, and stays until somebody writes it again.
+                        Err(why) => report.broken.push(format!("{} cannot be derived: {why}", object.key)),
+                    }
+                }
+            }
+            for resource in family.queueing() {
+                for policy in self.objects(&resource) {
+                    self.check_kept(family, policy, &view, report);
+                }
+            }
+            for resource in family.policies() {
+                for object in self.objects(&resource).filter(|object| self.is_told(fresh, &object.key)) {
+                    let mut value = object.value();
+                    let shown = value.get("status").cloned().unwrap_or_default();
+                    if family.project(&resource, &mut value, &view.numbers()) == Projected::Changed {
+                        report.differ(format!(
+                            "the status of {} says {shown}, and has to say {}",
+                            object.key, value["status"]
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_kept(
+        &self,
+        family: &Arc<dyn families::Family>,
+        policy: &Object,
+        view: &SnapshotView<'_>,
+        report: &mut AuditReport,
+    ) {
+        let (resource, name) = (&policy.key.resource, &policy.key.name);
+        for namespace in view.namespaces_of(&policy_name(resource, &policy.key.namespace, name)) {
+            let Some(kept) = family.kept(resource, name, &namespace) else { continue };
+            let key = ObjectKey { resource: kept.resource, namespace: kept.namespace, name: kept.name };
+            let Some(spec) = family.keep(&key.resource, &key.namespace, &key.name, view) else { continue };
+            report.kept += 1;
+            let leaves = || {
+                let namespace = self.get(&ObjectKey::new(GroupResource::core("namespaces"), "", &namespace));
+                namespace.is_some_and(|one| one.value().pointer("/metadata/deletionTimestamp").is_some())
+            };
+            match self.get(&key).map(|stored| stored.value()) {
+                Some(stored) if stored.get("spec") == Some(&spec) => {}
+                Some(stored) => report.differ(format!(
+                    "{key}, which {} keeps, says {}, and has to say {spec}",
+                    policy.key, stored["spec"]
+                )),
+                // Beyond a bound they are made one by one, by the policy's controller.
+                None if leaves() => {}
+                None => report.missing += 1,
+            }
+        }
+    }
+
+    /// Whether the status of an object has to be what the ledger says now.
+    fn is_told(&self, fresh: &Fresh, key: &ObjectKey) -> bool {
+        !self.behind.contains(key) && !fresh.broken.contains(key)
+    }
+
+    pub(super) fn objects(&self, resource: &GroupResource) -> impl Iterator<Item = &Arc<Object>> {
+        self.shelves.get(resource).into_iter().flat_map(|shelf| shelf.values())
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.shelves.get(&key.resource)?.get(&(key.namespace.clone(), key.name.clone()))
+    }
+}
+
+impl Fresh {
+    fn install(&mut self, key: &ObjectKey, compiled: Compiled) {
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        for account in &compiled.accounts {
+            self.limits.insert(AccountKey::new(&name, &account.resource, ""), account.limit);
+        }
+        let id = self.rulebook.install(name.clone(), compiled);
+        self.policies.insert(id, (name, key.resource.clone()));
+    }
+
+    /// The name of the account that a line charges, and whether objects wait for it.
+    fn account(&self, line: &rules::Line) -> Option<(AccountKey, bool)> {
+        let (policy, resource) = self.policies.get(&line.policy)?;
+        let account = self.rulebook.compiled(line.policy)?.accounts.get(line.account)?;
+        let bucket = line.bucket.clone().unwrap_or_else(|| "".into());
+        let key = AccountKey { policy: policy.clone(), resource: account.resource.clone(), bucket };
+        Some((key, self.queueing.contains(resource)))
+    }
+}
+
+/// Adds as the ledger does: what is beyond the number type is counted up to its end.
+fn add(sums: &mut Sums, key: AccountKey, amount: Amount) {
+    let sum = sums.entry(key).or_default();
+    *sum = sum.checked_add(amount).unwrap_or(Amount::from_nanos(i128::MAX));
+}
+
+/// Only what differs.
+fn describe(object: &ObjectKey, wanted: &Sums, found: &Sums) -> String {
+    let keys: BTreeSet<&AccountKey> = wanted.keys().chain(found.keys()).collect();
+    let differ = keys.into_iter().filter(|key| wanted.get(key) != found.get(key));
+    let parts: Vec<String> = differ
+        .map(|key| {
+            let say = |sums: &Sums| sums.get(key).copied().unwrap_or_default();
+            format!("{key} expected {} found {}", say(wanted), say(found))
+        })
+        .collect();
+    format!("{object}: {}", parts.join(", "))
+}
+
+fn show(sums: &Sums) -> String {
+    sums.iter().map(|(key, amount)| format!("{key} {amount}")).collect::<Vec<_>>().join(", ")
+}
+
+impl AuditReport {
+    fn differ(&mut self, line: String) {
+        self.differing += 1;
+        if self.differences.len() < DIFFERENCES_MAX {
+            self.differences.push(line);
+        }
+    }
+}
