@@ -48,6 +48,13 @@ pub(super) struct Fresh {
 
 type Sums = BTreeMap<AccountKey, Amount>;
 
+/// What the ledger's subjects add up to, and what they should.
+struct Counted {
+    sums: Sums,
+    waiting: BTreeMap<AccountKey, usize>,
+    beyond: BTreeSet<AccountKey>,
+}
+
 impl Engine {
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -77,6 +84,13 @@ impl Snapshot {
         let mut report = AuditReport { revision: self.revision, ..AuditReport::default() };
         let fresh = self.compile(&mut report);
         let mut expected = self.expected(&fresh, &mut report);
+        let beyond = self.beyond(&expected);
+        for id in self.ledger.fitting() {
+            match expected.get(&id) {
+                Some((object, _)) => report.differ(format!("{object} waits although it fits")),
+                None => report.differ(format!("subject {:032x} waits although it fits", id.0)),
+            }
+        }
         let mut sums = Sums::new();
         let mut waiting: BTreeMap<AccountKey, usize> = BTreeMap::new();
         for (id, view, occupied) in self.ledger.subjects() {
@@ -92,17 +106,16 @@ impl Snapshot {
                 found.keys().for_each(|key| *waiting.entry(key.clone()).or_default() += 1);
             }
             match expected.remove(&id) {
-                Some((_, wanted)) if wanted == found => {}
-                Some((object, wanted)) => report.differ(describe(&object, &wanted, &found)),
+                Some((object, wanted)) => report.compare(&object, &wanted, &found, &beyond),
                 None => {
                     report.differ(format!("subject {:032x}: {} although no object is counted so", id.0, show(&found)))
                 }
             }
         }
         for (object, wanted) in expected.into_values() {
-            report.differ(describe(&object, &wanted, &Sums::new()));
+            report.compare(&object, &wanted, &Sums::new(), &beyond);
         }
-        self.check_accounts(&fresh, &sums, &waiting, &mut report);
+        self.check_accounts(&fresh, &Counted { sums, waiting, beyond }, &mut report);
         self.check_objects(&fresh, &mut report);
         report.differences.sort();
         report.over.sort();
@@ -184,7 +197,9 @@ impl Snapshot {
                     let Some((account, queues)) = fresh.account(line) else { continue };
                     add(if waits && !queues { &mut beside } else { &mut own }, account, line.amount);
                 }
-                for (uid, sums) in [(object.uid, own), (apart(object.uid), beside)] {
+                for (uid, mut sums) in [(object.uid, own), (apart(object.uid), beside)] {
+                    // A discount may have made up for a charge.
+                    sums.retain(|_, amount| !amount.is_zero());
                     if !sums.is_empty() {
                         report.subjects += 1;
                         expected.insert(uid, (key.clone(), sums));
@@ -195,14 +210,25 @@ impl Snapshot {
         expected
     }
 
+    /// The accounts of which there is more than the number type holds. They are full up to its last unit, and what they
+    /// are short of is no difference.
+    fn beyond(&self, expected: &HashMap<SubjectId, (ObjectKey, Sums)>) -> BTreeSet<AccountKey> {
+        let waits = |(id, view, _): (SubjectId, ledger::SubjectView, _)| {
+            matches!(view.state, State::Waiting { .. }).then_some(id)
+        };
+        let waiting: BTreeSet<SubjectId> = self.ledger.subjects().filter_map(waits).collect();
+        let mut sums: BTreeMap<&AccountKey, Wide> = BTreeMap::new();
+        for (_, (_, wanted)) in expected.iter().filter(|(id, _)| !waiting.contains(id)) {
+            for (key, amount) in wanted {
+                sums.entry(key).or_default().add(*amount);
+            }
+        }
+        sums.into_iter().filter(|(_, sum)| sum.is_beyond()).map(|(key, _)| key.clone()).collect()
+    }
+
     /// Accounts are those that policies list, with their limits, and parts of these; each is the sum of its charges.
-    fn check_accounts(
-        &self,
-        fresh: &Fresh,
-        sums: &Sums,
-        waiting: &BTreeMap<AccountKey, usize>,
-        report: &mut AuditReport,
-    ) {
+    fn check_accounts(&self, fresh: &Fresh, counted: &Counted, report: &mut AuditReport) {
+        let Counted { sums, waiting, beyond } = counted;
         let mut seen = BTreeSet::new();
         for (key, balance) in self.ledger.balances() {
             report.accounts += 1;
@@ -222,6 +248,12 @@ impl Snapshot {
             if occupied != Some(counted) {
                 report.differ(format!(
                     "{key}: the ledger has {} used and {} held, its charges add up to {counted}",
+                    balance.used, balance.held
+                ));
+            }
+            if beyond.contains(key) && occupied != Some(Amount::from_nanos(i128::MAX)) {
+                report.differ(format!(
+                    "{key}: the ledger has {} used and {} held, there is more than can be counted",
                     balance.used, balance.held
                 ));
             }
@@ -348,24 +380,47 @@ fn add(sums: &mut Sums, key: AccountKey, amount: Amount) {
     *sum = sum.checked_add(amount).unwrap_or(Amount::from_nanos(i128::MAX));
 }
 
-/// Only what differs.
-fn describe(object: &ObjectKey, wanted: &Sums, found: &Sums) -> String {
-    let keys: BTreeSet<&AccountKey> = wanted.keys().chain(found.keys()).collect();
-    let differ = keys.into_iter().filter(|key| wanted.get(key) != found.get(key));
-    let parts: Vec<String> = differ
-        .map(|key| {
-            let say = |sums: &Sums| sums.get(key).copied().unwrap_or_default();
-            format!("{key} expected {} found {}", say(wanted), say(found))
-        })
-        .collect();
-    format!("{object}: {}", parts.join(", "))
-}
-
 fn show(sums: &Sums) -> String {
     sums.iter().map(|(key, amount)| format!("{key} {amount}")).collect::<Vec<_>>().join(", ")
 }
 
+/// A sum of any number of amounts, which no order of them overflows.
+#[derive(Default)]
+struct Wide {
+    high: i128,
+    low: i128,
+}
+
+impl Wide {
+    const HALF: u32 = 64;
+
+    fn add(&mut self, amount: Amount) {
+        self.high += amount.nanos() >> Self::HALF;
+        self.low += amount.nanos() & i128::from(u64::MAX);
+    }
+
+    fn is_beyond(&self) -> bool {
+        self.high + (self.low >> Self::HALF) > i128::from(i64::MAX)
+    }
+}
+
 impl AuditReport {
+    /// Tells what differs between what an object has to be charged and what it is; on an account that is full up to the
+    /// end of the number type less is not wrong.
+    fn compare(&mut self, object: &ObjectKey, wanted: &Sums, found: &Sums, beyond: &BTreeSet<AccountKey>) {
+        let keys: BTreeSet<&AccountKey> = wanted.keys().chain(found.keys()).collect();
+        let say = |sums: &Sums, key| sums.get(key).copied().unwrap_or_default();
+        let parts: Vec<String> = keys
+            .into_iter()
+            .map(|key| (key, say(wanted, key), say(found, key)))
+            .filter(|(key, wanted, found)| found != wanted && !(found < wanted && beyond.contains(key)))
+            .map(|(key, wanted, found)| format!("{key} expected {wanted} found {found}"))
+            .collect();
+        if !parts.is_empty() {
+            self.differ(format!("{object}: {}", parts.join(", ")));
+        }
+    }
+
     fn differ(&mut self, line: String) {
         self.differing += 1;
         if self.differences.len() < DIFFERENCES_MAX {

@@ -35,7 +35,9 @@ impl Measure for One {
         if subject.object.pointer("/data/broken").is_some() {
             return Err(MeasureError { policy: "caps".into(), message: "cannot be weighed".into() });
         }
-        out.charge(0, Amount::from_units(1), Format::DecimalSi);
+        let huge = subject.object.pointer("/data/huge").is_some();
+        let amount = if huge { Amount::from_nanos(i128::MAX) } else { Amount::from_units(1) };
+        out.charge(0, amount, Format::DecimalSi);
         if subject.object.pointer("/data/untold").is_some() {
             out.refuse("must be told");
         }

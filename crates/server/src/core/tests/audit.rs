@@ -97,6 +97,26 @@ fn what_nobody_expects_is_a_difference() {
 }
 
 #[test]
+fn what_is_beyond_the_number_type_is_no_difference_while_the_account_is_full() {
+    let mut bench = Bench::new();
+    for name in ["huge", "other"] {
+        bench.create("", "configmaps", "a", name, json!({"data": {"huge": "1"}})).unwrap();
+    }
+    bench.map("zero").unwrap();
+    bench.create("example.com", "caps", "a", "cap", json!({"spec": {"limit": 5}})).unwrap();
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    let report = bench.report();
+    assert_eq!((report.differing, report.over.len()), (0, 1), "{report:?}");
+    // Now there is room again, and nobody was counted into it.
+    bench.delete("configmaps", "huge").unwrap();
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    let told = bench.differences();
+    assert!(told.contains("there is more than can be counted"), "{told}");
+    bench.delete("configmaps", "other").unwrap();
+    assert!(bench.differences().contains("configmaps/a/zero: quota"), "what is counted too little is told");
+}
+
+#[test]
 fn limits_kept_objects_and_statuses_are_compared_as_well() {
     let mut bench = rig();
     let quota = ObjectKey::new(GroupResource::core("resourcequotas"), "n0", "capsule-pool-p");
