@@ -33,6 +33,9 @@ pub struct Args {
     /// Admission steps to leave out
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     disable_admission: Vec<String>,
+    /// Start although acknowledged writes are missing at the end of the log, once, and go on with what is left
+    #[arg(long)]
+    accept_data_loss: bool,
     /// Everything else, in YAML; flags win over it (docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -61,6 +64,7 @@ impl Args {
         if !self.disable_admission.is_empty() {
             config.disable_admission = self.disable_admission;
         }
+        config.accept_data_loss = self.accept_data_loss;
         config.check()?;
         Ok(config)
     }

@@ -82,6 +82,9 @@ pub struct Config {
     pub log: String,
     pub limits: Limits,
     pub capsule: Capsule,
+    /// Go on without acknowledged writes that are missing at the end of the log. A flag only: it is for one start.
+    #[serde(skip)]
+    pub accept_data_loss: bool,
 }
 
 /// How Capsule's quotas are read.
@@ -137,6 +140,7 @@ impl Default for Config {
             log: "info".into(),
             limits: Limits::default(),
             capsule: Capsule::default(),
+            accept_data_loss: false,
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::mutation::Mutation;
 use crate::rng::Rng;
 
 /// Small files, so that a run of a few thousand steps rolls segments and writes snapshots.
-const OPTIONS: Options = Options { segment_bytes: 8 * 1024, checkpoint_bytes: 16 * 1024, background: false };
+const OPTIONS: Options =
+    Options { segment_bytes: 8 * 1024, checkpoint_bytes: 16 * 1024, background: false, accept_loss: false };
 
 pub enum Home {
     /// One replica, whose power may fail.

@@ -17,6 +17,12 @@ pub enum StoreError {
     )]
     Corrupt { file: String, offset: u64, what: String },
 
+    /// Acknowledged writes at the end of the log are missing, or what would prove that none are.
+    #[error(
+        "{file}: {what}. Nothing was changed: look at the folder with `bursar verify`, bring back a backup with `bursar restore`, or start once with --accept-data-loss to go on with what is left"
+    )]
+    Lost { file: String, what: String },
+
     /// Written by a release this one does not understand.
     #[error(
         "{file} has format version {found}, this release reads up to {known}: use the release that wrote it, or a newer one"

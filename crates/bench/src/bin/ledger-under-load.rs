@@ -26,7 +26,8 @@ const LIMIT: i64 = 300;
 const KEPT: usize = 22;
 
 /// Small files, so that segments roll and snapshots are made all the time.
-const FILES: Options = Options { segment_bytes: 64 * 1024, checkpoint_bytes: 200 * 1024, background: true };
+const FILES: Options =
+    Options { segment_bytes: 64 * 1024, checkpoint_bytes: 200 * 1024, background: true, accept_loss: false };
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();

@@ -236,7 +236,7 @@ impl ApiError {
             Refused::NoSpace => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "InsufficientStorage",
-                "the server's disk is almost full: nothing can be created until there is room, deleting still works",
+                "the server's disk is almost full: until there is room, only deletions and updates that make objects smaller are accepted",
             )
             .retry_after(5),
             Refused::Conflict { .. } => Self::modified(resource, name),

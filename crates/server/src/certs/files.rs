@@ -87,3 +87,29 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), CertError> {
     };
     write().map_err(|source| CertError::File { action: "write", path: path.into(), source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_that_says_the_same_is_not_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        let inode = || fs::metadata(&path).expect("it is there").ino();
+        write_private(&path, b"one").expect("writes");
+        let first = inode();
+        // A full disk, or one that cannot be written: nothing has to be.
+        fs::create_dir(folder.path().join(format!(".kubeconfig.{}.new", std::process::id()))).expect("in the way");
+        write_private(&path, b"one").expect("nothing to write");
+        assert_eq!(inode(), first);
+        write_private(&path, b"two").expect_err("this one cannot be written");
+        assert_eq!(fs::read(&path).expect("reads"), b"one");
+        // Open to others: written again, for its owner alone.
+        fs::remove_dir(folder.path().join(format!(".kubeconfig.{}.new", std::process::id()))).expect("out of the way");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("opened");
+        write_private(&path, b"one").expect("writes");
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -112,7 +112,7 @@ pub enum Refused {
     NamespaceTerminating,
     /// The kind of the object is being removed, and all objects with it.
     DefinitionTerminating,
-    /// The disk is almost full: nothing new is let in until something is deleted or there is room again.
+    /// The disk is almost full: until there is room again, only what is deleted or gets smaller is accepted.
     NoSpace,
     /// The stored object is not the one the caller based the write on.
     Conflict {

@@ -138,6 +138,9 @@ impl Engine {
         publication: &mut Publication,
     ) -> Result<Written, Refused> {
         let Write { key, kind, dry_run, now_ms, foresight } = write;
+        if !self.space.admits(batch.bytes()) && !dry_run {
+            return Err(Refused::NoSpace);
+        }
         self.foresight = foresight;
         let stored = self.stored(&key).cloned();
         match kind {
@@ -183,6 +186,9 @@ impl Engine {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
                 let mut draft = self.derive(&key, draft, now_ms)?;
+                if self.space.is_low() && !makes_room(&stored, &draft) {
+                    return Err(Refused::NoSpace);
+                }
                 if !status {
                     self.guard(&stored, Some(&draft.value), now_ms)?;
                     self.check_write(&key, Some(&stored), &draft.value, now_ms)?;
@@ -612,6 +618,17 @@ fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
     // No definition decides about what is built in, whatever it is called.
     let is_builtin = kinds::builtin().iter().any(|one| one.group == group && one.plural == plural);
     (!is_builtin).then(|| GroupResource::new(group, plural))
+}
+
+/// Whether an update is worth the room it takes on a disk that is almost full: the object gets smaller, or it is on its way out.
+fn makes_room(stored: &Object, draft: &Draft) -> bool {
+    let leaves = |value: &Value| value.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
+    draft.bytes() < stored.json.len() - digits(stored.revision) || (leaves(&draft.value) && !leaves(&stored.value()))
+}
+
+/// How long a number is in the object's text.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {

@@ -250,7 +250,7 @@ impl Draft {
         Ok(Self { uid, value, labels, rendered, revision_at })
     }
 
-    /// How long it is as JSON.
+    /// The length of its text, without the revision.
     pub fn bytes(&self) -> usize {
         self.rendered.len()
     }

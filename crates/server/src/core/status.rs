@@ -29,7 +29,12 @@ impl Engine {
     }
 
     /// Writes the statuses that are behind, up to a bound; the answer says how many are left that could be written now.
+    /// On a disk that is almost full they wait: the room is for deletions.
     pub(super) fn publish_status(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) -> Answer {
+        if self.space.is_low() {
+            out.stale_status = !self.stale.is_empty();
+            return Answer::Published { remaining: 0 };
+        }
         self.advance(now_ms, batch, out);
         let due: Vec<ObjectKey> = self
             .stale

@@ -256,13 +256,35 @@ fn refusals_come_most_specific_first_and_change_nothing() {
 }
 
 #[test]
-fn on_a_full_disk_nothing_new_comes_in_and_what_is_there_can_go() {
+fn on_a_full_disk_only_what_makes_room_is_accepted() {
     let mut bench = Bench::new();
     bench.map("x").unwrap();
+    bench.map("z").unwrap();
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
+    let update = |bench: &mut Bench, change: &dyn Fn(&mut Value)| {
+        let mut value = bench.cache.get(&key).unwrap().value();
+        change(&mut value);
+        let draft = Draft::new(value).unwrap();
+        bench.write(key.clone(), WriteKind::Update { draft, expect: Expect::default(), status: false }, false)
+    };
+    update(&mut bench, &|value| value["data"] = json!({"k": "0123456789"})).unwrap();
     bench.engine.space = store::Space::always_low();
+    let data = |text: &'static str| move |value: &mut Value| value["data"] = json!({"k": text});
+    let leave = |value: &mut Value| value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(bench.map("y").unwrap_err(), Refused::NoSpace);
+    // Growing, and as large as before: each would use the log up.
+    assert_eq!(update(&mut bench, &data("0123456789+")).unwrap_err(), Refused::NoSpace);
+    assert_eq!(update(&mut bench, &data("9876543210")).unwrap_err(), Refused::NoSpace);
+    update(&mut bench, &data("01234")).unwrap();
+    update(&mut bench, &leave).unwrap();
+    // On its way out already: it does not get there by being written again.
+    assert_eq!(update(&mut bench, &leave).unwrap_err(), Refused::NoSpace);
     bench.delete("configmaps", "x").unwrap();
+    // Once the log itself is used up, nothing is accepted, and nothing ends.
+    bench.engine.space = store::Space::always_low_with(0);
+    assert_eq!(bench.delete("configmaps", "z").unwrap_err(), Refused::NoSpace);
     bench.engine.space = store::Space::default();
+    bench.delete("configmaps", "z").unwrap();
     bench.map("y").unwrap();
 }
 

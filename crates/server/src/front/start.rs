@@ -120,12 +120,21 @@ impl Prepared {
         )
     }
 
-    /// Writes the admin kubeconfig and prints how to use it.
-    pub fn announce(&self) -> Result<(), StartError> {
-        self.write_kubeconfig()?;
+    /// Writes the admin kubeconfig and prints how to use it, and before that what an operator must know of this start.
+    pub fn announce(&self, warning: Option<&str>) -> Result<(), StartError> {
+        match self.write_kubeconfig() {
+            // Whoever can still be served from a full disk is.
+            Err(StartError::Certificates(CertError::File { path, source, .. }))
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                tracing::error!(path = %path.display(), "the disk is full: the admin kubeconfig is not up to date");
+            }
+            written => drop(written?),
+        }
+        let warning = warning.map(|warning| format!("WARNING: {warning}\n\n")).unwrap_or_default();
         let mut out = std::io::stdout().lock();
         // Whoever closed our standard output does not want to read this.
-        let _ = out.write_all(self.greeting().as_bytes()).and_then(|()| out.flush());
+        let _ = out.write_all((warning + &self.greeting()).as_bytes()).and_then(|()| out.flush());
         Ok(())
     }
 

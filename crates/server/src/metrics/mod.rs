@@ -61,6 +61,8 @@ pub struct Metrics {
     doubts: Counter,
     /// Known once a store is measured.
     usage: OnceLock<Usage>,
+    dropped_bytes: Counter,
+    lost_writes: Counter,
     /// Scrapes look at everything; one at a time is enough.
     scraping: Mutex<()>,
     started: Duration,
@@ -95,6 +97,8 @@ impl Metrics {
             audit_differences: Counter::default(),
             doubts: Counter::default(),
             usage: OnceLock::new(),
+            dropped_bytes: Counter::default(),
+            lost_writes: Counter::default(),
             scraping: Mutex::default(),
             started: since.unwrap_or_default(),
         }
@@ -145,6 +149,12 @@ impl Metrics {
         self.doubts.add(1);
     }
 
+    /// What the start left out at the end of the log.
+    pub fn dropped(&self, dropped: &::store::Dropped) {
+        self.dropped_bytes.add(dropped.bytes);
+        self.lost_writes.add(dropped.lost);
+    }
+
     pub fn audited(&self, differences: usize) {
         self.audits.add(1);
         self.audit_differences.add(differences as u64);
@@ -192,6 +202,8 @@ impl Metrics {
             out.put(&names::STORE_BYTES_MAX, &[], usage.bytes_max());
             out.put(&names::STORE_COMPACTIONS, &[], usage.compactions());
         }
+        out.put(&names::DROPPED_BYTES, &[], self.dropped_bytes.get());
+        out.put(&names::LOST_WRITES, &[], self.lost_writes.get());
         out.put(&names::REVISION, &[], seen.cache.revision());
         for (resource, count) in seen.cache.counts() {
             out.put(&names::OBJECTS, &[&resource.group, &resource.resource], count);

@@ -65,6 +65,16 @@ pub static STORE_BYTES_MAX: Metric =
     Metric::gauge("bursar_store_quota_bytes", &[], "The size at which etcd refuses every write.");
 pub static STORE_COMPACTIONS: Metric =
     Metric::counter("bursar_store_compactions_total", &[], "Times the leader had etcd drop its history.");
+pub static DROPPED_BYTES: Metric = Metric::gauge(
+    "bursar_store_dropped_bytes",
+    &[],
+    "Bytes at the end of the log that this start left out: a write that was cut off before anybody was told of it.",
+);
+pub static LOST_WRITES: Metric = Metric::gauge(
+    "bursar_store_lost_writes",
+    &[],
+    "Acknowledged writes that are missing and that this start was told to go on without.",
+);
 pub static REVISION: Metric = Metric::gauge("bursar_revision", &[], "The revision up to which writes are visible.");
 pub static OBJECTS: Metric = Metric::gauge("bursar_objects", &["group", "resource"], "Stored objects.");
 pub static PROCESS_START: Metric =
@@ -95,6 +105,8 @@ pub static ALL: &[&Metric] = &[
     &STORE_BYTES_IN_USE,
     &STORE_BYTES_MAX,
     &STORE_COMPACTIONS,
+    &DROPPED_BYTES,
+    &LOST_WRITES,
     &REVISION,
     &OBJECTS,
     &PROCESS_START,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::{Batch, Space, Store, StoreError, Term, Usage, Visit};
+use store::{Batch, Dropped, Space, Store, StoreError, Term, Usage, Visit};
 
 use super::Metrics;
 
@@ -13,9 +13,13 @@ pub struct MeasuredStore {
 }
 
 impl MeasuredStore {
+    /// Measures a store that is loaded.
     pub fn new(inner: Box<dyn Store>, metrics: Arc<Metrics>) -> MeasuredStore {
         // A second store of one server would be a bug; the first stays the one that is shown.
         let _first = metrics.usage.set(inner.usage());
+        if let Some(dropped) = inner.dropped() {
+            metrics.dropped(&dropped);
+        }
         MeasuredStore { inner, metrics }
     }
 }
@@ -58,5 +62,9 @@ impl Store for MeasuredStore {
 
     fn group_rows(&self) -> usize {
         self.inner.group_rows()
+    }
+
+    fn dropped(&self) -> Option<Dropped> {
+        self.inner.dropped()
     }
 }

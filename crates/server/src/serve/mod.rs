@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ::rules::GroupResource;
 use sequencer::{Limits, Running};
+use store::embedded::Options;
 use store::etcd::{self, EtcdStore};
 use store::{EmbeddedStore, MemoryStore, Space, Store, StoreError, Term};
 use tokio::sync::oneshot;
@@ -108,7 +109,7 @@ async fn serve_term(
     let _ended = closing.clone().drop_guard();
     let prepared = front::prepare(config.clone()).await?;
     let server = Server::start(store, &prepared, closing.clone()).await?;
-    prepared.announce()?;
+    prepared.announce(server.warning.as_deref())?;
     // A standby's time includes its wait for the leader.
     tracing::info!(milliseconds = begun.elapsed().as_millis(), "ready");
     server.serve(prepared, closing).await
@@ -118,9 +119,10 @@ async fn serve_term(
 async fn open(config: &Config, first: bool) -> Result<Box<dyn Store>, ServeError> {
     let (choice, folder) = (config.store.clone(), config.data.join("store"));
     let tls = config.etcd.read()?;
+    let options = Options { accept_loss: config.accept_data_loss, ..Options::default() };
     let (tell, told) = oneshot::channel();
     let work = move || {
-        let opened = open_blocking(choice, tls, &folder, first);
+        let opened = open_blocking(choice, tls, &folder, options, first);
         // Nobody listens any more: the process is ending.
         let _ = tell.send(opened);
     };
@@ -133,10 +135,11 @@ fn open_blocking(
     choice: StoreChoice,
     tls: etcd::client::Tls,
     folder: &Path,
+    options: Options,
     first: bool,
 ) -> Result<Box<dyn Store>, StoreError> {
     Ok(match choice {
-        StoreChoice::Embedded => Box::new(EmbeddedStore::open_folder(folder)?),
+        StoreChoice::Embedded => Box::new(EmbeddedStore::open_folder_with(folder, options)?),
         StoreChoice::Memory => Box::new(MemoryStore::new()),
         StoreChoice::Etcd(address) => {
             let replica = format!("{}-{}", certs::host_name().unwrap_or_default(), std::process::id());
@@ -175,6 +178,8 @@ pub struct Server {
     /// Whether there is room to write.
     space: Space,
     sequencer: Running<Command, Answer>,
+    /// What whoever starts the server must be told.
+    warning: Option<String>,
     /// Controllers and the small loops beside them; stopped before the sequencer, which they write to.
     loops: JoinSet<()>,
 }
@@ -187,6 +192,10 @@ impl Server {
     ) -> Result<Server, ServeError> {
         let families = families::all(&settings(&prepared.config)?);
         let (engine, cache) = Engine::load(store.as_mut(), families.clone())?;
+        let warning = store.dropped().map(|dropped| dropped.to_string());
+        if let Some(warning) = &warning {
+            tracing::warn!("{warning}");
+        }
         let cache = Arc::new(cache);
         let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
         follow_definitions(&registry, &cache);
@@ -228,7 +237,7 @@ impl Server {
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
-        Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, loops })
+        Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, warning, loops })
     }
 
     /// Answers the network until `closing`, then stops everything, last of all the store.

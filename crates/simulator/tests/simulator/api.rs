@@ -20,7 +20,8 @@ use simulator::rng::Rng;
 use store::embedded::{EmbeddedStore, Options};
 use store::{Batch, Store, StoreError, Table, Visit};
 
-const OPTIONS: Options = Options { segment_bytes: 32 * 1024, checkpoint_bytes: 64 * 1024, background: false };
+const OPTIONS: Options =
+    Options { segment_bytes: 32 * 1024, checkpoint_bytes: 64 * 1024, background: false, accept_loss: false };
 const LIMITS: Limits = Limits { queue: 64, group_commands: 5, group_bytes: 64 * 1024, group_rows: usize::MAX };
 const COMMANDS: u64 = 600;
 const SEEDS: u64 = 25;

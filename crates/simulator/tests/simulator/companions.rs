@@ -15,7 +15,8 @@ use simulator::rng::Rng;
 use store::embedded::{EmbeddedStore, Options};
 use store::{Batch, Store};
 
-const OPTIONS: Options = Options { segment_bytes: 32 * 1024, checkpoint_bytes: 64 * 1024, background: false };
+const OPTIONS: Options =
+    Options { segment_bytes: 32 * 1024, checkpoint_bytes: 64 * 1024, background: false, accept_loss: false };
 const CAPSULE: &str = "capsule.clastix.io";
 const NAMESPACES: [&str; 2] = ["blue", "green"];
 const SEEDS: u64 = 12;

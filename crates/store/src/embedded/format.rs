@@ -4,16 +4,23 @@
 //!   log-<number>        segment head (64 B) │ zeros to 512 │ frame │ frame │ … │ zeros to the end
 //!   snapshot-<sequence> snapshot head (64 B) │ block │ block │ … │ closing block without rows
 //!
-//!   frame   head (32 B): mark, length, sequence, checksum of the rows, checksum of the head │ rows │ end mark │ zeros to 32
+//!   synced              how far the log was synced (24 B)
+//!   reserve             zeros, room for a snapshot on a full disk
+//!
+//!   frame   head (32 B): mark, length, sequence, checksum of the rows, link, checksum of the head │ rows │ end mark │ zeros to 32
 //!   block   head (16 B): length, checksum of the rows, row count, checksum of the head      │ rows
 //! ```
 //!
 //! Why frames look like that: segments are filled with zeros before they are used, a frame's head never crosses a sector, and a
 //! frame ends in a byte that is not zero. So a write that was cut off by a crash leaves zeros where bytes should be, and a byte
-//! that changed afterwards does not; recovery can tell a torn tail from damage without any second file.
+//! that changed afterwards does not; recovery can tell a torn tail from damage.
+//!
+//! Why files know more than themselves: a segment's head says how long the file was made, so that a file that was cut is known
+//! by its length; every frame names the one before it by the checksum of its head (the link), and heads of segments and
+//! snapshots carry the link on, so that files of different histories do not fit together.
 
 /// Raised when a reader of the version before could misread what is written now.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Both file heads. Their first 16 bytes and the place of the checksum are the same in every version, so that an old release
 /// can say which version it does not understand.
@@ -51,6 +58,12 @@ pub enum Kind {
 pub struct Head {
     pub number: u64,
     pub sequence: u64,
+    /// The length of a segment's file. Version 1 did not say, and says 0.
+    pub bytes: u64,
+    /// The checksum of the frame head before a segment's first frame, or of a snapshot's last. 0 where nobody knows.
+    pub link: u32,
+    /// What frames in the segment look like: in version 1 they have no links.
+    pub version: u32,
 }
 
 /// Why a head could not be used.
@@ -64,9 +77,11 @@ impl Head {
     pub fn encode(self, kind: Kind) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(kind.magic());
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.link.to_le_bytes());
         let checksum = crc32fast::hash(&bytes[..60]);
         bytes[60..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -78,7 +93,13 @@ impl Head {
             return Err(HeadError::Damaged);
         }
         match u32_at(bytes, 8) {
-            FORMAT_VERSION => Ok(Head { number: u64_at(bytes, 16), sequence: u64_at(bytes, 24) }),
+            version @ 1..=FORMAT_VERSION => Ok(Head {
+                number: u64_at(bytes, 16),
+                sequence: u64_at(bytes, 24),
+                bytes: u64_at(bytes, 32),
+                link: u32_at(bytes, 40),
+                version,
+            }),
             other => Err(HeadError::Version(other)),
         }
     }
@@ -99,26 +120,21 @@ pub struct FrameHead {
     pub rows_bytes: u32,
     pub sequence: u64,
     pub rows_checksum: u32,
+    /// The checksum of the head of the frame before.
+    pub link: u32,
+    /// The head's own: the link of the next frame.
+    pub checksum: u32,
 }
 
 impl FrameHead {
-    fn encode(self) -> [u8; FRAME_HEAD_BYTES] {
-        let mut bytes = [0; FRAME_HEAD_BYTES];
-        bytes[..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.rows_bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.rows_checksum.to_le_bytes());
-        let checksum = crc32fast::hash(&bytes[..28]);
-        bytes[28..].copy_from_slice(&checksum.to_le_bytes());
-        bytes
-    }
-
     pub fn decode(bytes: &[u8]) -> Option<FrameHead> {
         let bytes = bytes.get(..FRAME_HEAD_BYTES)?;
         (u32_at(bytes, 0) == FRAME_MARK && u32_at(bytes, 28) == crc32fast::hash(&bytes[..28])).then(|| FrameHead {
             rows_bytes: u32_at(bytes, 4),
             sequence: u64_at(bytes, 8),
             rows_checksum: u32_at(bytes, 16),
+            link: u32_at(bytes, 20),
+            checksum: u32_at(bytes, 28),
         })
     }
 }
@@ -128,14 +144,23 @@ pub fn frame_bytes(rows_bytes: usize) -> usize {
     (FRAME_HEAD_BYTES + rows_bytes + 1).next_multiple_of(FRAME_ALIGN)
 }
 
-/// Appends a whole frame to `buffer`. The caller bounded the rows by [`FRAME_ROWS_BYTES_MAX`].
-pub fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, rows: &[u8]) {
-    let head = FrameHead { rows_bytes: rows.len() as u32, sequence, rows_checksum: crc32fast::hash(rows) };
+/// Appends a whole frame to `buffer` and returns the checksum of its head. The caller bounded the rows by
+/// [`FRAME_ROWS_BYTES_MAX`].
+pub fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, link: u32, rows: &[u8]) -> u32 {
     let start = buffer.len();
-    buffer.extend_from_slice(&head.encode());
+    let mut head = [0; FRAME_HEAD_BYTES];
+    head[..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
+    head[4..8].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+    head[8..16].copy_from_slice(&sequence.to_le_bytes());
+    head[16..20].copy_from_slice(&crc32fast::hash(rows).to_le_bytes());
+    head[20..24].copy_from_slice(&link.to_le_bytes());
+    let checksum = crc32fast::hash(&head[..28]);
+    head[28..].copy_from_slice(&checksum.to_le_bytes());
+    buffer.extend_from_slice(&head);
     buffer.extend_from_slice(rows);
     buffer.push(FRAME_END);
     buffer.resize(start + frame_bytes(rows.len()), 0);
+    checksum
 }
 
 /// The head of a snapshot's block whose own checksum was right.
@@ -189,6 +214,9 @@ pub fn number_in(name: &str, kind: Kind) -> Option<u64> {
 pub fn spare_name(number: u64) -> String {
     format!("{SPARE}{number}")
 }
+
+/// Zeros as long as the next snapshot is expected to be: what a full disk is compacted into.
+pub const RESERVE_NAME: &str = "reserve";
 
 /// A file that is being written.
 pub fn unfinished_name(name: &str) -> String {

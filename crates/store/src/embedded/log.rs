@@ -1,11 +1,21 @@
 //! The end of the log: where the next frame goes.
 
-use super::format::{FRAMES_START, Head, Kind, encode_frame, frame_bytes, segment_name};
+use super::format::{FORMAT_VERSION, FRAMES_START, Head, Kind, encode_frame, frame_bytes, segment_name};
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 
 /// Zeros are written in pieces of this size, each synced, so that the log's own syncs never wait for a whole segment of them.
 const ZEROS_BYTES: usize = 1024 * 1024;
+
+/// Where the frames of a segment end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    pub offset: u64,
+    /// The sequence the next frame has.
+    pub next: u64,
+    /// The checksum of the last frame's head.
+    pub link: u32,
+}
 
 /// The segment that is being written.
 pub struct Segment {
@@ -17,27 +27,39 @@ pub struct Segment {
     pub capacity: u64,
     /// The sequence of the next frame.
     pub next: u64,
+    /// The checksum of the last frame's head.
+    pub link: u32,
+    version: u32,
     /// The frame under construction, kept for its memory.
     frame: Vec<u8>,
 }
 
 impl Segment {
     /// A segment that has frames already, or none yet.
-    pub fn resume(file: Box<dyn DiskFile>, number: u64, offset: u64, next: u64) -> Result<Segment, StoreError> {
+    pub fn resume(file: Box<dyn DiskFile>, head: &Head, end: End) -> Result<Segment, StoreError> {
+        let (number, version) = (head.number, head.version);
         let capacity = file.len().map_err(|error| StoreError::io(segment_name(number), error))?;
-        Ok(Segment { file, number, offset, capacity, next, frame: Vec::new() })
+        let End { offset, next, link } = end;
+        Ok(Segment { file, number, offset, capacity, next, link, version, frame: Vec::new() })
     }
 
     /// Makes the spare the next segment. Its head is durable before its name is, so a segment never lacks one.
-    pub fn begin(disk: &dyn Disk, spare: Spare, number: u64, next: u64) -> Result<Segment, StoreError> {
+    pub fn begin(disk: &dyn Disk, spare: Spare, number: u64, next: u64, link: u32) -> Result<Segment, StoreError> {
         let name = segment_name(number);
         let failed = |error| StoreError::io(&name, error);
         let Spare { file, name: spare_name } = spare;
-        file.write_at(0, &Head { number, sequence: next }.encode(Kind::Segment)).map_err(failed)?;
+        let bytes = file.len().map_err(failed)?;
+        let head = Head { number, sequence: next, bytes, link, version: FORMAT_VERSION };
+        file.write_at(0, &head.encode(Kind::Segment)).map_err(failed)?;
         file.sync_data().map_err(failed)?;
         disk.rename(&spare_name, &name).map_err(failed)?;
         disk.sync_dir().map_err(|error| StoreError::io(disk.place(), error))?;
-        Segment::resume(file, number, FRAMES_START, next)
+        Segment::resume(file, &head, End { offset: FRAMES_START, next, link })
+    }
+
+    /// Bytes that can still be written to it.
+    pub fn room(&self) -> u64 {
+        self.capacity.saturating_sub(self.offset)
     }
 
     pub fn has_room_for(&self, rows_bytes: usize) -> bool {
@@ -47,11 +69,13 @@ impl Segment {
     /// Writes one frame and syncs it. After an error nothing is known about the frame, and nothing more may be written.
     pub fn append(&mut self, rows: &[u8]) -> Result<(), StoreError> {
         self.frame.clear();
-        encode_frame(&mut self.frame, self.next, rows);
+        let link = if self.version == 1 { 0 } else { self.link };
+        let checksum = encode_frame(&mut self.frame, self.next, link, rows);
         self.file.write_at(self.offset, &self.frame).map_err(|error| self.failed(error))?;
         self.file.sync_data().map_err(|error| self.failed(error))?;
         self.offset += self.frame.len() as u64;
         self.next += 1;
+        self.link = checksum;
         Ok(())
     }
 

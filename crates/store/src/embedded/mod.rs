@@ -11,20 +11,25 @@
 mod delta;
 mod format;
 mod log;
+mod mark;
 mod recover;
 mod scan;
 mod snapshot;
+mod space;
 mod upkeep;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 pub use format::FORMAT_VERSION;
 use format::{FRAME_ROWS_BYTES_MAX, segment_name, unfinished_name};
 use log::{Segment, Spare, segment_bytes_for};
+use mark::Mark;
 use recover::recover;
+pub use space::Space;
 use upkeep::{Duty, Sealed, Upkeep};
 
 use crate::disk::{Disk, FolderDisk};
@@ -33,52 +38,51 @@ use crate::{Batch, Store, StoreError, Visit};
 /// How the files are cut. The defaults are for production; tests and the simulator make everything small.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The length of a log segment. It is written in full before it is used, twice over (the one in use and the spare), so this
-    /// is also the space that is kept in reserve for a full disk.
+    /// The length of a log segment. It is written in full before it is used, twice over (the one in use and the spare): that is
+    /// the room for deletions on a full disk. A reserve of the size of a snapshot is kept beside it.
     pub segment_bytes: u64,
     /// The least amount of full segments that is worth a new snapshot.
     pub checkpoint_bytes: u64,
     /// Whether threads of the store's own do the upkeep, or each commit what is due.
     pub background: bool,
+    /// Go on although acknowledged writes at the end of the log are missing: an operator said so.
+    pub accept_loss: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { segment_bytes: 16 * 1024 * 1024, checkpoint_bytes: 64 * 1024 * 1024, background: true }
+        Options {
+            segment_bytes: 16 * 1024 * 1024,
+            checkpoint_bytes: 64 * 1024 * 1024,
+            background: true,
+            accept_loss: false,
+        }
     }
 }
 
-/// Whether the disk has room for growth. Once it is low, an engine refuses what adds rows and still accepts what removes or
-/// shrinks them; the segments that were written ahead are the room for that.
-#[derive(Clone, Debug, Default)]
-pub struct Space(Arc<[AtomicBool; 3]>);
+/// What a start left out at the end of the log. It is always told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    pub file: String,
+    /// From here on.
+    pub offset: u64,
+    /// Bytes of a write that was cut off in the middle.
+    pub bytes: u64,
+    /// Acknowledged writes that are known to be missing. Without leave to go on all the same, a start with any is refused.
+    pub lost: u64,
+}
 
-impl Space {
-    /// One that is low for good, for whoever wants to see what an engine does then.
-    pub fn always_low() -> Space {
-        Space(Arc::new([AtomicBool::new(true), AtomicBool::new(true), AtomicBool::new(false)]))
-    }
-
-    pub fn is_low(&self) -> bool {
-        self.0.iter().any(|low| low.load(Ordering::Relaxed))
-    }
-
-    /// Whether not even a deletion can be written: only etcd knows such a state.
-    pub fn is_full(&self) -> bool {
-        self.0[2].load(Ordering::Relaxed)
-    }
-
-    /// Spares and snapshots find out on their own, and either is enough.
-    fn set_low(&self, duty: Duty, low: bool) {
-        self.0[usize::from(duty == Duty::Snapshots)].store(low, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_low(&self, low: bool) {
-        self.0[0].store(low, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_full(&self, full: bool) {
-        self.0[2].store(full, Ordering::Relaxed);
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Dropped { file, offset, bytes, lost } = self;
+        match lost {
+            0 => write!(
+                f,
+                "{file} ended in a write that was never finished, and nobody was told that it was done: {bytes} bytes from \
+                 byte {offset} on were left out"
+            ),
+            lost => write!(f, "{lost} acknowledged writes behind byte {offset} of {file} are lost, as was accepted"),
+        }
     }
 }
 
@@ -106,6 +110,7 @@ pub struct EmbeddedStore {
     options: Options,
     space: Space,
     counters: Arc<Counters>,
+    dropped: Option<Dropped>,
     state: State,
 }
 
@@ -117,6 +122,7 @@ enum State {
 
 struct Ready {
     current: Segment,
+    mark: Mark,
     upkeep: Arc<Upkeep>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -124,9 +130,13 @@ struct Ready {
 impl EmbeddedStore {
     /// Opens a folder, creating it when it is missing, and takes it for this process.
     pub fn open_folder(path: impl AsRef<Path>) -> Result<EmbeddedStore, StoreError> {
+        EmbeddedStore::open_folder_with(path, Options::default())
+    }
+
+    pub fn open_folder_with(path: impl AsRef<Path>, options: Options) -> Result<EmbeddedStore, StoreError> {
         let path = path.as_ref();
         let disk = FolderDisk::open(path).map_err(|error| StoreError::io(path.display().to_string(), error))?;
-        EmbeddedStore::open(Arc::new(disk), Options::default())
+        EmbeddedStore::open(Arc::new(disk), options)
     }
 
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<EmbeddedStore, StoreError> {
@@ -136,7 +146,7 @@ impl EmbeddedStore {
             Err(error) => return Err(StoreError::io(disk.place(), error)),
         }
         let (space, counters) = Default::default();
-        Ok(EmbeddedStore { disk, options, space, counters, state: State::Opened })
+        Ok(EmbeddedStore { disk, options, space, counters, dropped: None, state: State::Opened })
     }
 
     /// Shared with the store: stays up to date.
@@ -153,7 +163,12 @@ impl EmbeddedStore {
             recovered.sealed,
             recovered.snapshot,
         ));
-        let mut ready = Ready { current: recovered.current, upkeep, threads: Vec::new() };
+        self.space.set_room(recovered.current.room(), self.options.segment_bytes);
+        if self.space.is_exhausted() {
+            // The very first commit may need the next segment: whether there is one must be known before it is accepted.
+            upkeep.run_due();
+        }
+        let mut ready = Ready { current: recovered.current, mark: recovered.mark, upkeep, threads: Vec::new() };
         if self.options.background {
             for (name, duty) in [("store-spares", Duty::Spares), ("store-snapshots", Duty::Snapshots)] {
                 let upkeep = ready.upkeep.clone();
@@ -187,6 +202,8 @@ impl EmbeddedStore {
             Counters::add(&self.counters.segments, 1);
         }
         ready.current.append(batch.encoded())?;
+        ready.mark.set(ready.current.next - 1);
+        self.space.set_room(ready.current.room(), self.options.segment_bytes);
         Counters::add(&self.counters.commits, 1);
         Counters::add(&self.counters.bytes, batch.bytes() as u64);
         if !self.options.background {
@@ -206,7 +223,7 @@ impl Ready {
             Some(spare) => spare,
             None => Spare::make(disk, unfinished_name(&segment_name(number)), needed.max(segment_bytes))?,
         };
-        let next = Segment::begin(disk, spare, number, self.current.next)?;
+        let next = Segment::begin(disk, spare, number, self.current.next, self.current.link)?;
         let full = std::mem::replace(&mut self.current, next);
         self.upkeep.seal(Sealed { number: full.number, last: full.next - 1, bytes: full.offset });
         Ok(())
@@ -214,6 +231,7 @@ impl Ready {
 
     fn stop(&mut self) -> Result<(), StoreError> {
         self.upkeep.stop();
+        self.mark.sync();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 return Err(StoreError::Unusable { why: "one of its threads panicked".to_owned() });
@@ -229,7 +247,8 @@ impl Store for EmbeddedStore {
             return Err(StoreError::Unusable { why: "it is loaded once".to_owned() });
         }
         self.state = State::Failed;
-        let recovered = recover(&self.disk, self.options.segment_bytes, visit)?;
+        let recovered = recover(&*self.disk, &self.options, visit)?;
+        self.dropped.clone_from(&recovered.dropped);
         self.state = State::Ready(self.ready(recovered)?);
         Ok(())
     }
@@ -253,6 +272,10 @@ impl Store for EmbeddedStore {
 
     fn space(&self) -> Space {
         self.space.clone()
+    }
+
+    fn dropped(&self) -> Option<Dropped> {
+        self.dropped.clone()
     }
 }
 

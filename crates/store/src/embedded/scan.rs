@@ -1,6 +1,8 @@
 //! Reads the frames of one segment and judges how they end. Pure: bytes in, frames and a verdict out.
 
-use super::format::{FRAME_ALIGN, FRAME_END, FRAME_HEAD_BYTES, FRAMES_START, FrameHead, SECTOR_BYTES, frame_bytes};
+use super::format::{
+    FRAME_ALIGN, FRAME_END, FRAME_HEAD_BYTES, FRAMES_START, FrameHead, Head, SECTOR_BYTES, frame_bytes,
+};
 use crate::batch::Rows;
 
 /// What comes after the last good frame.
@@ -21,23 +23,35 @@ pub struct Scan {
     pub end: u64,
     /// The sequence the next frame must have.
     pub next: u64,
+    /// The checksum of the last good frame's head, which the next frame names.
+    pub link: u32,
     pub verdict: End,
 }
 
-/// Visits the good frames in order, beginning with sequence `first`. `segment` is the whole file, head included.
-pub fn scan<'a>(segment: &'a [u8], first: u64, visit: &mut dyn FnMut(u64, Rows<'a>)) -> Scan {
+/// A good frame.
+pub struct Frame<'a> {
+    pub sequence: u64,
+    pub checksum: u32,
+    pub rows: Rows<'a>,
+}
+
+/// Visits the good frames in order, beginning with the one that the head names. `segment` is the whole file, head included.
+pub fn scan<'a>(segment: &'a [u8], head: &Head, visit: &mut dyn FnMut(Frame<'a>)) -> Scan {
     let mut offset = (FRAMES_START as usize).min(segment.len());
-    let mut next = first;
+    let (mut next, mut link) = (head.sequence, head.link);
     loop {
-        match read_frame(&segment[offset..], next) {
-            Ok((rows, bytes)) => {
-                visit(next, rows);
+        // The zeros that end a frame may be cut off: then there is nothing behind it.
+        let rest = segment.get(offset..).unwrap_or_default();
+        match read_frame(rest, next, (head.version > 1).then_some(link)) {
+            Ok((frame, bytes)) => {
+                link = frame.checksum;
+                visit(frame);
                 offset += bytes;
                 next += 1;
             }
             Err(broken) => {
-                let verdict = judge(&segment[offset..], next, offset, broken);
-                return Scan { end: offset as u64, next, verdict };
+                let verdict = judge(rest, next, offset, broken);
+                return Scan { end: offset as u64, next, link, verdict };
             }
         }
     }
@@ -52,15 +66,18 @@ enum Broken {
     Impossible(String),
 }
 
-fn read_frame(rest: &[u8], expected: u64) -> Result<(Rows<'_>, usize), Broken> {
+fn read_frame(rest: &[u8], expected: u64, link: Option<u32>) -> Result<(Frame<'_>, usize), Broken> {
     let head = FrameHead::decode(rest).ok_or(Broken::Head)?;
     if head.sequence != expected {
         return Err(Broken::Impossible(format!("found frame {}, expected {expected}", head.sequence)));
     }
+    if link.is_some_and(|link| link != head.link) {
+        return Err(Broken::Impossible(format!("frame {expected} does not follow the one before it")));
+    }
     let rows_bytes = head.rows_bytes as usize;
     // The zeros behind the end mark may be missing where a file was cut; they say nothing.
     let frame = rest.get(..FRAME_HEAD_BYTES + rows_bytes + 1).ok_or(Broken::Rows(rows_bytes))?;
-    let bytes = frame_bytes(rows_bytes).min(rest.len());
+    let bytes = frame_bytes(rows_bytes);
     let (rows, end) = frame[FRAME_HEAD_BYTES..].split_at(rows_bytes);
     if end.first() != Some(&FRAME_END) || crc32fast::hash(rows) != head.rows_checksum {
         return Err(Broken::Rows(rows_bytes));
@@ -71,7 +88,7 @@ fn read_frame(rest: &[u8], expected: u64) -> Result<(Rows<'_>, usize), Broken> {
     if !walk.rest().is_empty() {
         return Err(Broken::Impossible(format!("the rows of frame {expected} cannot be read")));
     }
-    Ok((rows, bytes))
+    Ok((Frame { sequence: expected, checksum: head.checksum, rows }, bytes))
 }
 
 /// Decides whether the end is a write that never finished. Frames are synced one by one, so a good frame further on proves that

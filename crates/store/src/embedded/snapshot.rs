@@ -5,7 +5,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::delta::Delta;
-use super::format::{BLOCK_HEAD_BYTES, BlockHead, HEAD_BYTES, Head, HeadError, Kind, snapshot_name, unfinished_name};
+use super::format::{
+    BLOCK_HEAD_BYTES, BlockHead, FORMAT_VERSION, HEAD_BYTES, Head, HeadError, Kind, RESERVE_NAME, snapshot_name,
+    unfinished_name,
+};
 use crate::batch::{Batch, Row, Rows};
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
@@ -25,6 +28,8 @@ pub struct Snapshot {
     /// The last frame of the log whose rows it holds.
     pub sequence: u64,
     pub bytes: u64,
+    /// The checksum of that frame's head; 0 in files of version 1.
+    pub link: u32,
 }
 
 impl Snapshot {
@@ -40,7 +45,7 @@ impl Snapshot {
         file.read_at(0, &mut head).map_err(|error| StoreError::io(&name, error))?;
         let bytes = file.len().map_err(|error| StoreError::io(&name, error))?;
         match Head::decode(&head, Kind::Snapshot) {
-            Ok(head) if head.sequence == sequence => Ok(Snapshot { sequence, bytes }),
+            Ok(head) if head.sequence == sequence => Ok(Snapshot { sequence, bytes, link: head.link }),
             Ok(head) => Err(damaged(&name, 0, &format!("it is the snapshot of frame {}", head.sequence))),
             Err(HeadError::Damaged) => Err(damaged(&name, 0, "its head does not match its checksum")),
             Err(HeadError::Version(found)) => Err(super::unknown_version(&name, found)),
@@ -100,21 +105,30 @@ fn read_block(file: &dyn DiskFile, name: &str, offset: u64, buffer: &mut Vec<u8>
     Ok(head)
 }
 
+/// Where a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    New,
+    /// Over the reserve, whose bytes are already ours.
+    Reserve,
+}
+
 /// Writes the snapshot that follows from `old` and what the log changed since. On return it is durable under its name. It gives
 /// up, leaving nothing, when it is told to stop.
 pub fn write(
     disk: &dyn Disk,
+    place: Place,
     old: Option<&Snapshot>,
     delta: &Delta<'_>,
-    sequence: u64,
+    (sequence, link): (u64, u32),
     stopping: &AtomicBool,
 ) -> Result<Snapshot, StoreError> {
     let name = snapshot_name(sequence);
     let unfinished = unfinished_name(&name);
-    let written = write_file(disk, &unfinished, old, delta, sequence, stopping).and_then(|bytes| {
+    let written = write_file(disk, place, &unfinished, old, delta, (sequence, link), stopping).and_then(|bytes| {
         disk.rename(&unfinished, &name).map_err(|error| StoreError::io(&name, error))?;
         disk.sync_dir().map_err(|error| StoreError::io(disk.place(), error))?;
-        Ok(Snapshot { sequence, bytes })
+        Ok(Snapshot { sequence, bytes, link })
     });
     if written.is_err() {
         // It may hold the very space that is missing. If even this fails, the next start removes it.
@@ -125,15 +139,21 @@ pub fn write(
 
 fn write_file(
     disk: &dyn Disk,
+    place: Place,
     name: &str,
     old: Option<&Snapshot>,
     delta: &Delta<'_>,
-    sequence: u64,
+    (sequence, link): (u64, u32),
     stopping: &AtomicBool,
 ) -> Result<u64, StoreError> {
     let failed = |error| StoreError::io(name, error);
-    let file = disk.create(name).map_err(failed)?;
-    file.write_at(0, &Head { number: 0, sequence }.encode(Kind::Snapshot)).map_err(failed)?;
+    let file = match place {
+        Place::New => disk.create(name),
+        Place::Reserve => disk.rename(RESERVE_NAME, name).and_then(|()| disk.open(name)),
+    };
+    let file = file.map_err(failed)?;
+    let head = Head { number: 0, sequence, bytes: 0, link, version: FORMAT_VERSION };
+    file.write_at(0, &head.encode(Kind::Snapshot)).map_err(failed)?;
     let mut writer =
         Blocks { file: &*file, name, block: Batch::new(), offset: HEAD_BYTES as u64, synced: 0, rows: 0, stopping };
     if let Some(old) = old {
@@ -170,6 +190,10 @@ impl Blocks<'_> {
         }
         let closing = BlockHead { rows_bytes: 0, rows_checksum: 0, rows: low_half(self.rows) };
         self.write(&closing.encode())?;
+        // What is left of the reserve behind it.
+        if self.file.len().map_err(|error| StoreError::io(self.name, error))? > self.offset {
+            self.file.set_len(self.offset).map_err(|error| StoreError::io(self.name, error))?;
+        }
         self.file.sync_data().map_err(|error| StoreError::io(self.name, error))?;
         Ok(self.offset)
     }

@@ -4,15 +4,16 @@
 //! takes the spare. In a process each has a thread, because a spare is needed long before a large snapshot is done; the
 //! simulator lets each commit run what is due.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::delta::Delta;
-use super::format::{Head, Kind, segment_name, spare_name};
-use super::log::Spare;
+use super::format::{Head, Kind, RESERVE_NAME, segment_name, spare_name};
+use super::log::{Spare, write_zeros};
 use super::scan::{End, scan};
-use super::snapshot::{self, Snapshot};
+use super::snapshot::{self, Place, Snapshot};
 use super::{Counters, Options, Space};
 use crate::disk::Disk;
 use crate::error::StoreError;
@@ -50,6 +51,8 @@ struct State {
     spares_made: u64,
     sealed: Vec<Sealed>,
     snapshot: Option<Snapshot>,
+    /// The length of the reserve, if there is one.
+    reserve: Option<u64>,
     /// Anything but a full disk. The next commit reports it, and the process ends.
     failure: Option<StoreError>,
 }
@@ -63,6 +66,8 @@ pub enum Duty {
 
 enum Work {
     MakeSpare,
+    /// Up to this length.
+    GrowReserve(u64),
     Checkpoint(Vec<Sealed>, Option<Snapshot>),
 }
 
@@ -75,7 +80,9 @@ impl Upkeep {
         sealed: Vec<Sealed>,
         snapshot: Option<Snapshot>,
     ) -> Upkeep {
-        let state = Mutex::new(State { sealed, snapshot, ..State::default() });
+        // One that cannot be looked at is made again.
+        let reserve = disk.open(RESERVE_NAME).and_then(|file| file.len()).ok();
+        let state = Mutex::new(State { sealed, snapshot, reserve, ..State::default() });
         Upkeep { disk, options, space, counters, state, changed: Condvar::new(), stopping: AtomicBool::new(false) }
     }
 
@@ -150,9 +157,20 @@ impl Upkeep {
 
     fn due(&self, state: &State, duty: Duty) -> Option<Work> {
         match duty {
-            Duty::Spares => state.spare.is_none().then_some(Work::MakeSpare),
+            Duty::Spares if state.spare.is_none() => Some(Work::MakeSpare),
+            Duty::Spares => {
+                let wanted = self.reserve_bytes(state);
+                state.reserve.is_none_or(|bytes| bytes < wanted).then_some(Work::GrowReserve(wanted))
+            }
             Duty::Snapshots => self.checkpoint_due(state, self.space.is_low()),
         }
+    }
+
+    /// The most that the next snapshot can need, and the one after a further segment.
+    fn reserve_bytes(&self, state: &State) -> u64 {
+        let snapshot_bytes = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes);
+        let log_bytes: u64 = state.sealed.iter().map(|sealed| sealed.bytes).sum();
+        snapshot_bytes + log_bytes + self.options.segment_bytes
     }
 
     /// A snapshot rewrites everything, so it waits until the log has grown as much as that: each byte committed is then written
@@ -176,6 +194,7 @@ impl Upkeep {
     fn perform(&self, work: Work) -> bool {
         let (duty, done) = match work {
             Work::MakeSpare => (Duty::Spares, self.make_spare()),
+            Work::GrowReserve(bytes) => (Duty::Spares, self.grow_reserve(bytes)),
             Work::Checkpoint(sealed, old) => (Duty::Snapshots, self.checkpoint(&sealed, old.as_ref())),
         };
         match done {
@@ -207,28 +226,52 @@ impl Upkeep {
         Ok(())
     }
 
+    /// On a full disk it keeps the length it had: the next snapshot may fit all the same.
+    fn grow_reserve(&self, wanted: u64) -> Result<(), StoreError> {
+        let failed = |error| StoreError::io(RESERVE_NAME, error);
+        let file = match self.disk.open(RESERVE_NAME) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.disk.create(RESERVE_NAME).map_err(failed)?,
+            opened => opened.map_err(failed)?,
+        };
+        let length = file.len().map_err(failed)?;
+        let grown = write_zeros(&*file, length, wanted);
+        if grown.is_err() {
+            let _left_over = file.set_len(length);
+        }
+        self.state().reserve = Some(if grown.is_ok() { wanted.max(length) } else { length });
+        grown.map_err(failed)
+    }
+
     /// Writes a snapshot that takes in `sealed`, then removes what it replaces.
     fn checkpoint(&self, sealed: &[Sealed], old: Option<&Snapshot>) -> Result<(), StoreError> {
         let Some(last) = sealed.last() else { return Ok(()) };
         let segments = sealed.iter().map(|sealed| self.read(sealed)).collect::<Result<Vec<_>, _>>()?;
         let covered = old.map_or(0, |old| old.sequence);
-        let mut delta = Delta::default();
+        let (mut delta, mut link) = (Delta::default(), 0);
         for (sealed, bytes) in sealed.iter().zip(&segments) {
-            let first = Head::decode(bytes, Kind::Segment).map(|head| head.sequence);
-            let found = scan(bytes, first.unwrap_or(0), &mut |sequence, rows| {
-                if sequence > covered {
-                    rows.for_each(|row| delta.apply(row));
+            let head = Head::decode(bytes, Kind::Segment).map_err(|_| {
+                damaged(sealed, 0, "its head was read again and does not match its checksum".to_owned())
+            })?;
+            let found = scan(bytes, &head, &mut |frame| {
+                if frame.sequence > covered {
+                    frame.rows.for_each(|row| delta.apply(row));
                 }
             });
             if found.verdict != End::Clean || found.next != sealed.last + 1 {
-                return Err(StoreError::Corrupt {
-                    file: segment_name(sealed.number),
-                    offset: found.end,
-                    what: format!("it was read again up to frame {} of {}", found.next - 1, sealed.last),
-                });
+                let what = format!("it was read again up to frame {} of {}", found.next - 1, sealed.last);
+                return Err(damaged(sealed, found.end, what));
             }
+            link = found.link;
         }
-        let new = snapshot::write(&*self.disk, old, &delta, last.last, &self.stopping)?;
+        let write = |place| snapshot::write(&*self.disk, place, old, &delta, (last.last, link), &self.stopping);
+        let new = match write(Place::New) {
+            // What it replaces is removed afterwards, so that the disk has more room than before.
+            Err(StoreError::Full { .. }) if self.state().reserve.is_some_and(|bytes| bytes > 0) => {
+                self.state().reserve = None;
+                write(Place::Reserve)?
+            }
+            written => written?,
+        };
         let mut state = self.state();
         state.snapshot = Some(new);
         state.sealed.retain(|sealed| sealed.number > last.number);
@@ -255,4 +298,8 @@ impl Upkeep {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn damaged(sealed: &Sealed, offset: u64, what: String) -> StoreError {
+    StoreError::Corrupt { file: segment_name(sealed.number), offset, what }
 }

@@ -93,6 +93,51 @@ fn a_full_disk_is_announced_before_it_hurts_and_recovers() {
     assert_eq!(rows.len(), 2 + index as usize - 20);
 }
 
+fn delete(key: u32) -> store::Batch {
+    let mut batch = store::Batch::new();
+    batch.delete(Table::OBJECTS, &key.to_be_bytes());
+    batch
+}
+
+/// As an engine does it: while it is low only deletions, and nothing once the log itself is used up.
+#[test]
+fn on_a_full_disk_everything_can_be_deleted_and_the_room_comes_back() {
+    for kept in [0, 3000, 9000] {
+        let disk = TestDisk::default();
+        let mut store = open(&disk);
+        load(&mut store).unwrap();
+        let space = store.space();
+        let mut keys = 0_u32;
+        while disk.used() < 60_000 {
+            store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
+            keys += 1;
+        }
+        disk.set_capacity(Some(disk.used() + kept));
+        while !space.is_low() {
+            store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
+            keys += 1;
+        }
+        // Somebody starts it again on the full disk.
+        drop(store);
+        let mut store = open(&disk);
+        assert_eq!(load(&mut store).unwrap().len(), keys as usize);
+        let space = store.space();
+        for key in 0..keys {
+            assert!(space.admits(0), "{kept}: no room for deletion {key} of {keys}");
+            store.commit(&delete(key)).unwrap_or_else(|error| panic!("{kept}: deletion {key} of {keys}: {error}"));
+        }
+        // The disk is as small as before, and it is enough again.
+        let mut rounds = 0;
+        while space.is_low() {
+            store.commit(&delete(0)).unwrap();
+            rounds += 1;
+            assert!(rounds < 1000 && space.admits(0), "{kept}: it stays low");
+        }
+        store.commit(&one_row(b"room", b"again")).unwrap();
+        assert_eq!(load(&mut open(&TestDisk::new(&disk.synced_image()))).unwrap().len(), 1);
+    }
+}
+
 #[test]
 fn a_disk_that_stays_full_ends_in_a_typed_error_and_loses_nothing() {
     let disk = TestDisk::default();

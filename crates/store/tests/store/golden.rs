@@ -29,7 +29,7 @@ fn make() -> (Image, Rows) {
     }
     Box::new(store).close().unwrap();
     let mut image = disk.image();
-    image.retain(|name, _| !name.starts_with("spare-"));
+    image.retain(|name, _| !name.starts_with("spare-") && name != "reserve");
     (image, rows)
 }
 
@@ -59,7 +59,7 @@ fn golden_files_are_read_and_written_alike() {
 #[test]
 fn a_later_version_is_refused_in_words() {
     let (image, _) = make();
-    for name in image.keys() {
+    for name in image.keys().filter(|name| *name != "synced") {
         let mut later = image.clone();
         let head = &mut later.get_mut(name).unwrap()[..64];
         head[8] = 99;
