@@ -76,6 +76,9 @@ impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Dropped { file, offset, bytes, lost } = self;
         match lost {
+            0 if *bytes == 0 => {
+                write!(f, "what lay behind byte {offset} of {file} cannot be known any more, as was accepted")
+            }
             0 => write!(
                 f,
                 "{file} ended in a write that was never finished, and nobody was told that it was done: {bytes} bytes from \

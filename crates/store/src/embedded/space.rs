@@ -21,8 +21,10 @@ struct State {
     low: [AtomicBool; 2],
     /// Not even a deletion can be written: only etcd knows such a state.
     full: AtomicBool,
-    /// Bytes of log that can still be written without asking the disk for more, less those never promised.
+    /// Bytes of the current segment that can still be written, less those never promised.
     room: AtomicU64,
+    /// Bytes of the spare, if there is one.
+    spare: AtomicU64,
 }
 
 impl Default for Space {
@@ -46,7 +48,12 @@ impl Space {
 
     fn of(low: bool) -> Space {
         let low = [AtomicBool::new(low), AtomicBool::new(low)];
-        Space(Arc::new(State { low, full: AtomicBool::new(false), room: AtomicU64::new(u64::MAX) }))
+        Space(Arc::new(State {
+            low,
+            full: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+            spare: AtomicU64::new(0),
+        }))
     }
 
     pub fn is_low(&self) -> bool {
@@ -83,7 +90,11 @@ impl Space {
         self.0.room.store(bytes.saturating_sub(segment_bytes / KEPT_PART), Ordering::Relaxed);
     }
 
+    pub(super) fn set_spare(&self, bytes: u64) {
+        self.0.spare.store(bytes, Ordering::Relaxed);
+    }
+
     fn room(&self) -> u64 {
-        self.0.room.load(Ordering::Relaxed)
+        self.0.room.load(Ordering::Relaxed).saturating_add(self.0.spare.load(Ordering::Relaxed))
     }
 }

@@ -43,6 +43,9 @@ pub struct Upkeep {
     changed: Condvar,
     /// Outside the lock, so that a snapshot under way can look at it often.
     stopping: AtomicBool,
+    /// Held by whoever writes to the reserve or makes it a snapshot: one of them must not have the file that the other changes.
+    /// Taken before the lock of the state.
+    reserve_turn: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -83,7 +86,8 @@ impl Upkeep {
         // One that cannot be looked at is made again.
         let reserve = disk.open(RESERVE_NAME).and_then(|file| file.len()).ok();
         let state = Mutex::new(State { sealed, snapshot, reserve, ..State::default() });
-        Upkeep { disk, options, space, counters, state, changed: Condvar::new(), stopping: AtomicBool::new(false) }
+        let (changed, stopping, reserve_turn) = Default::default();
+        Upkeep { disk, options, space, counters, state, changed, stopping, reserve_turn }
     }
 
     /// Hands over a full segment.
@@ -94,7 +98,9 @@ impl Upkeep {
 
     /// The spare, if it is ready.
     pub fn take_spare(&self) -> Option<Spare> {
-        self.state().spare.take()
+        let mut state = self.state();
+        self.space.set_spare(0);
+        state.spare.take()
     }
 
     pub fn take_failure(&self) -> Option<StoreError> {
@@ -222,13 +228,17 @@ impl Upkeep {
         let name = spare_name(state.spares_made);
         drop(state);
         let spare = Spare::make(&*self.disk, name, self.options.segment_bytes)?;
-        self.state().spare = Some(spare);
+        // Both under the lock: a spare that is taken at once must not be promised afterwards.
+        let mut state = self.state();
+        state.spare = Some(spare);
+        self.space.set_spare(self.options.segment_bytes);
         Ok(())
     }
 
     /// On a full disk it keeps the length it had: the next snapshot may fit all the same.
     fn grow_reserve(&self, wanted: u64) -> Result<(), StoreError> {
         let failed = |error| StoreError::io(RESERVE_NAME, error);
+        let _turn = self.reserve_turn();
         let file = match self.disk.open(RESERVE_NAME) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.disk.create(RESERVE_NAME).map_err(failed)?,
             opened => opened.map_err(failed)?,
@@ -267,6 +277,7 @@ impl Upkeep {
         let new = match write(Place::New) {
             // What it replaces is removed afterwards, so that the disk has more room than before.
             Err(StoreError::Full { .. }) if self.state().reserve.is_some_and(|bytes| bytes > 0) => {
+                let _turn = self.reserve_turn();
                 self.state().reserve = None;
                 write(Place::Reserve)?
             }
@@ -293,6 +304,10 @@ impl Upkeep {
         let count = file.read_at(0, &mut bytes).map_err(failed)?;
         bytes.truncate(count);
         Ok(bytes)
+    }
+
+    fn reserve_turn(&self) -> MutexGuard<'_, ()> {
+        self.reserve_turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
