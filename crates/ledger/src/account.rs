@@ -18,6 +18,12 @@ pub const KEY_TEXT_BYTES_MAX: usize = 1024;
 /// on use.
 pub const ACCOUNTS_MAX: usize = 1 << 30;
 
+const AMOUNT_MAX: Amount = Amount::from_nanos(i128::MAX);
+
+/// What one subject can be charged at most where discounts are allowed, in either direction: far beyond any Kubernetes
+/// quantity, and so little that the charges of all subjects together stay within the number type in any order.
+pub(crate) const DISCOUNTED_NANOS_MAX: u128 = 1 << 96;
+
 /// What an account is: the number that one policy object keeps for one resource, apart for each bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountKey {
@@ -116,6 +122,8 @@ pub(crate) struct Account {
     pub used: Amount,
     pub held: Amount,
     pub format: Format,
+    /// Whether subjects may be charged less than nothing here, and so discount what others are charged.
+    pub discounts: bool,
     /// The slots of the subjects with a line here, in no meaningful order. It makes closing an account cost what
     /// the account holds, instead of a walk over everything.
     pub roster: Vec<u32>,
@@ -126,7 +134,7 @@ pub(crate) struct Account {
 impl Account {
     pub fn new(key: AccountKey, limit: Limit, format: Format) -> Account {
         let (used, held) = (Amount::ZERO, Amount::ZERO);
-        Account { key, limit, used, held, format, roster: Vec::new(), queue: None }
+        Account { key, limit, used, held, format, discounts: false, roster: Vec::new(), queue: None }
     }
 
     /// Used and held together: what counts against the limit.
@@ -138,14 +146,34 @@ impl Account {
     /// it is what the number type still has room for, so overflow is one more way of not fitting.
     pub fn room(&self) -> Amount {
         match self.limit {
-            Limit::Enforced(limit) => difference(limit, self.occupied()),
+            // Discounts can leave more room than the number type has.
+            Limit::Enforced(limit) => {
+                limit.checked_sub(self.occupied()).map_or(AMOUNT_MAX, |room| room.min(self.room_of_type()))
+            }
             Limit::Unlimited | Limit::Observed(_) => self.room_of_type(),
         }
     }
 
     /// What is left before the number type ends: the only bound on a charge that must not be refused.
     pub fn room_of_type(&self) -> Amount {
-        difference(Amount::from_nanos(i128::MAX), self.occupied())
+        difference(AMOUNT_MAX, self.occupied().max(Amount::ZERO))
+    }
+
+    /// Whether a subject's line may say this at all, whatever the limit.
+    pub fn may_be_charged(&self, amount: Amount) -> bool {
+        match self.discounts {
+            true => amount.nanos().unsigned_abs() <= DISCOUNTED_NANOS_MAX,
+            false => !amount.is_negative(),
+        }
+    }
+
+    /// The nearest amount that may be charged.
+    pub fn cut(&self, amount: Amount) -> Amount {
+        let bound = Amount::from_nanos(i128::try_from(DISCOUNTED_NANOS_MAX).unwrap_or(i128::MAX));
+        match self.discounts {
+            true => amount.min(bound).max(Amount::from_nanos(-bound.nanos())),
+            false => amount,
+        }
     }
 
     pub fn balance(&self, account: AccountId) -> Balance {

@@ -84,7 +84,11 @@ impl Ledger {
         }
         let sorted = |lines: &[Line]| lines.is_sorted_by(|left, right| left.account < right.account);
         let positive = |lines: &[Line]| lines.iter().all(|line| line.amount() > Amount::ZERO);
-        if !sorted(&subject.lines) || !positive(&subject.lines) {
+        let allowed = |line: &Line| {
+            let entry = self.get(line.account);
+            !line.amount().is_zero() && entry.is_none_or(|entry| entry.may_be_charged(line.amount()))
+        };
+        if !sorted(&subject.lines) || !subject.lines.iter().all(allowed) {
             return wrong(format!("{} has lines out of shape", name()));
         }
         let settled: &[Line] = subject.settled();
@@ -160,8 +164,8 @@ impl Ledger {
             total = total.wrapping_add(Digest::of(|digest| {
                 digest.text(&key.to_string());
                 digest.text(&format!("{:?}{:?}", balance.limit, balance.format));
-                digest.number(balance.used.nanos().unsigned_abs());
-                digest.number(balance.held.nanos().unsigned_abs());
+                digest.number(u128::from_le_bytes(balance.used.nanos().to_le_bytes()));
+                digest.number(u128::from_le_bytes(balance.held.nanos().to_le_bytes()));
                 digest.number(balance.waiting as u128);
             }));
         }

@@ -100,6 +100,7 @@ pub(crate) fn charges(lines: &[Line]) -> Vec<Charge> {
 pub(crate) fn larger_of(settled: &[Line], wanted: &[Line]) -> Lines {
     let mut larger = Lines::new();
     for (account, settled, wanted) in pairs(settled, wanted) {
+        debug_assert!(wanted.is_none_or(|line| !line.amount().is_negative()), "a discount is not held");
         let line = match (settled, wanted) {
             (Some(settled), Some(wanted)) if settled.amount() > wanted.amount() => settled,
             (_, Some(wanted)) => wanted,

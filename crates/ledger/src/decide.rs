@@ -50,7 +50,11 @@ impl Plan {
 impl Ledger {
     /// Decides for a subject's whole charge vector. Changes nothing.
     pub fn decide(&self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Plan, Denied> {
-        let wanted = self.normalise(charges, *terms == Terms::Adopt)?;
+        let mut wanted = self.normalise(charges, *terms == Terms::Adopt)?;
+        if !matches!(terms, Terms::Charge | Terms::Adopt) {
+            // What may never come, or comes later, makes no room for others before it is there.
+            wanted.retain(|line| !line.amount().is_negative());
+        }
         let slot = self.subjects.find(subject);
         let current = slot.map(|slot| self.subjects.get(slot));
         let verdict = match self.as_asked(current, &wanted, terms) {
@@ -218,8 +222,10 @@ impl Ledger {
         }
         let fault = |charge: &Charge| match self.get(charge.account) {
             None => Some((*charge, Reason::UnknownAccount)),
-            Some(_) if charge.amount.is_negative() => Some((*charge, Reason::Negative)),
-            Some(_) => None,
+            Some(entry) if entry.may_be_charged(charge.amount) => None,
+            Some(entry) if entry.discounts && adopt => None,
+            Some(entry) if entry.discounts => Some((*charge, Reason::Overflow)),
+            Some(_) => Some((*charge, Reason::Negative)),
         };
         if charges.iter().any(|charge| fault(charge).is_some()) {
             return Err(self.refused_by(charges.iter().filter_map(fault)));
@@ -229,6 +235,13 @@ impl Ledger {
             .filter(|charge| !charge.amount.is_zero())
             .map(|charge| Line::new(charge.account, charge.amount, charge.format))
             .collect();
+        // What cannot be refused is counted as far as it goes.
+        let cut = |lines: &mut Lines| {
+            for line in lines.iter_mut().filter(|_| adopt) {
+                *line = Line::new(line.account, self.known(line.account).cut(line.amount()), line.format());
+            }
+        };
+        cut(&mut lines);
         if lines.is_sorted_by(|left, right| left.account < right.account) {
             return Ok(lines);
         }
@@ -246,6 +259,11 @@ impl Ledger {
                 },
             }
         }
+        // A discount may have made up for a charge.
+        merged.retain(|line| !line.amount().is_zero());
+        cut(&mut merged);
+        let beyond = |line: &&Line| !self.known(line.account).may_be_charged(line.amount());
+        too_much.extend(merged.iter().filter(beyond).map(|line| (line.charge(), Reason::Overflow)));
         if too_much.is_empty() { Ok(merged) } else { Err(self.refused_by(too_much)) }
     }
 

@@ -197,6 +197,17 @@ impl Ledger {
         Ok(step.receipt(Outcome::LimitSet))
     }
 
+    /// Lets subjects be charged less than nothing on an account: its sum is then what some take less what others give
+    /// back. It is not taken back while the account is open; a sum below zero is for whoever shows it to call zero.
+    pub fn allow_discounts(&mut self, account: AccountId) -> Result<(), LedgerError> {
+        let entry = self.get_mut(account).ok_or(LedgerError::UnknownAccount { account })?;
+        if !entry.discounts {
+            entry.discounts = true;
+            self.changes.account(account);
+        }
+        Ok(())
+    }
+
     /// Closes an account: charges, holds and needs on it vanish, what subjects have elsewhere stays. A subject that
     /// is left with nothing is gone; a waiter that is left with no need has what it asked for.
     pub fn close(&mut self, account: AccountId) -> Result<Receipt, LedgerError> {

@@ -92,11 +92,12 @@ impl Loader {
         let index: [u8; 4] = index.try_into().map_err(|_| "an account key has four bytes")?;
         let account = AccountId(u32::from_be_bytes(index));
         let mut reader = Reader::new(value);
-        let (format, limit) = (reader.format()?, reader.limit()?);
+        let (format, (limit, discounts)) = (reader.format()?, reader.limit()?);
         let mut text = || reader.text(KEY_TEXT_BYTES_MAX);
         let key = AccountKey { policy: text()?.into(), resource: text()?.into(), bucket: text()?.into() };
         reader.end()?;
-        match self.accounts.insert(account.0, Account::new(key, limit, format)) {
+        let entry = Account { discounts, ..Account::new(key, limit, format) };
+        match self.accounts.insert(account.0, entry) {
             Some(_) => Err("it is stored twice"),
             None => Ok(()),
         }
@@ -158,6 +159,9 @@ impl Ledger {
             let account = line.account;
             let share = Share::of(account, Some(line), settled);
             let entry = self.get_mut(account).ok_or(LoadError::MissingAccount { subject: id, account })?;
+            if !entry.may_be_charged(line.amount()) {
+                return Err(LoadError::Overflow { account });
+            }
             let used = entry.used.checked_add(share.used);
             let held = entry.held.checked_add(share.held);
             let sums = used.zip(held).filter(|(used, held)| used.checked_add(*held).is_some());

@@ -97,15 +97,18 @@ pub(crate) fn subject_key(subject: SubjectId) -> [u8; 17] {
 const UNLIMITED: u8 = 0;
 const ENFORCED: u8 = 1;
 const OBSERVED: u8 = 2;
+/// Set beside the kind of limit where subjects may be charged less than nothing.
+const DISCOUNTS: u8 = 0x10;
 
 fn encode_account(account: &Account, out: &mut Vec<u8>) {
     out.push(ROW_VERSION);
     out.push(account.format.to_u8());
-    out.push(match account.limit {
+    let limit = match account.limit {
         Limit::Unlimited => UNLIMITED,
         Limit::Enforced(_) => ENFORCED,
         Limit::Observed(_) => OBSERVED,
-    });
+    };
+    out.push(if account.discounts { limit | DISCOUNTS } else { limit });
     if let Some(amount) = account.limit.amount() {
         put_amount(out, amount);
     }
@@ -154,11 +157,12 @@ fn put_lines(out: &mut Vec<u8>, lines: &[Line]) {
     put_unsigned(out, lines.len() as u128);
     for line in lines {
         put_unsigned(out, u128::from(line.account.0) << 2 | u128::from(line.format().to_u8()));
-        put_amount(out, line.amount());
+        // A discount is written as two's complement: long, and rare.
+        put_unsigned(out, u128::from_le_bytes(line.amount().nanos().to_le_bytes()));
     }
 }
 
-/// Amounts in rows are never negative: charges and limits below zero are refused.
+/// Limits in rows are never negative: those below zero are refused.
 fn put_amount(out: &mut Vec<u8>, amount: Amount) {
     put_unsigned(out, amount.nanos().unsigned_abs());
 }
@@ -257,13 +261,16 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(text).map_err(|_| "a text is not UTF-8")
     }
 
-    pub fn limit(&mut self) -> Result<Limit, Fault> {
-        match self.byte()? {
-            UNLIMITED => Ok(Limit::Unlimited),
-            ENFORCED => Ok(Limit::Enforced(self.amount()?)),
-            OBSERVED => Ok(Limit::Observed(self.amount()?)),
-            _ => Err("a limit is of an unknown kind"),
-        }
+    /// A limit, and whether discounts are allowed beside it.
+    pub fn limit(&mut self) -> Result<(Limit, bool), Fault> {
+        let kind = self.byte()?;
+        let limit = match kind & !DISCOUNTS {
+            UNLIMITED => Limit::Unlimited,
+            ENFORCED => Limit::Enforced(self.amount()?),
+            OBSERVED => Limit::Observed(self.amount()?),
+            _ => return Err("a limit is of an unknown kind"),
+        };
+        Ok((limit, kind & DISCOUNTS != 0))
     }
 
     pub fn lines(&mut self) -> Result<Lines, Fault> {
@@ -277,7 +284,7 @@ impl<'a> Reader<'a> {
             let packed = self.unsigned()?;
             let format = Format::from_u8((packed & 3).to_le_bytes()[0]).ok_or("a format is unknown")?;
             let account = u32::try_from(packed >> 2).map_err(|_| "an account index is too large")?;
-            let amount = self.amount()?;
+            let amount = Amount::from_nanos(i128::from_le_bytes(self.unsigned()?.to_le_bytes()));
             if amount.is_zero() {
                 return Err("a line is zero");
             }
@@ -297,6 +304,9 @@ impl<'a> Reader<'a> {
             HELD => {
                 let expires_at_ms = self.signed()?;
                 let (wanted, settled) = (self.lines()?, self.lines()?);
+                if wanted.iter().any(|line| line.amount().is_negative()) {
+                    return Err("a discount is held");
+                }
                 let lines = crate::charge::larger_of(&settled, &wanted);
                 Ok(SubjectRow { sequence, lines, pending: Some(Pending::Hold { expires_at_ms, wanted, settled }) })
             }

@@ -24,6 +24,8 @@ pub struct Account {
     pub limit: Limit,
     /// The limit as its policy writes it: a refusal repeats `1Gi`, not 1073741824.
     pub limit_text: Arc<str>,
+    /// Whether an object may take less than nothing, and so discount what others take.
+    pub discounts: bool,
 }
 
 /// What a policy object compiles to.

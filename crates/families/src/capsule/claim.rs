@@ -99,7 +99,8 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
     }
     let allocated = matches!(near.explain(subject(change.old)).state, Some(State::Charged | State::Held { .. }));
     let forbidden = match reading {
-        Reading::Documentation => allocated && (resized && !moved || used()),
+        // "can not be expanded or shrunk, without releasing": the write that releases it may resize it.
+        Reading::Documentation => allocated && (resized && !moved && !is_released(new) || used()),
         Reading::Releases => used(),
     };
     if forbidden {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::claim::{claims, pools, wanted};
 use super::pool::{CLAIMS, read_amounts};
-use super::quota::USAGE;
+use super::quota::{USAGE, shown_usage};
 use super::{GLOBAL_CUSTOM_QUOTAS, GROUP, Kind, at, items, text};
 use crate::family::BalanceLine;
 use crate::metrics::{Metric, Samples, Survey};
@@ -252,9 +252,10 @@ fn sample_quota(kind: Kind, resource: &GroupResource, quota: &Value, survey: &dy
     if let Some(line) = lines.iter().find(|line| &*line.resource == USAGE) {
         let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
         out.put(&metrics.limit, labels, Decimal(limit));
-        out.put(&metrics.usage, labels, Decimal(line.balance.used));
+        let used = shown_usage(line).amount();
+        out.put(&metrics.usage, labels, Decimal(used));
         out.put(&metrics.available, labels, Decimal(available(line)));
-        out.put(&metrics.usage_percentage, labels, Percent { part: line.balance.used, whole: limit });
+        out.put(&metrics.usage_percentage, labels, Percent { part: used, whole: limit });
     }
     for (condition, value) in conditions(quota) {
         out.put(&metrics.condition, &[condition, name, namespace][..own + 1], value);
@@ -278,5 +279,5 @@ fn conditions(object: &Value) -> impl Iterator<Item = (&str, u8)> {
 
 fn available(line: &BalanceLine) -> Amount {
     let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
-    limit.checked_sub(line.balance.used).unwrap_or(Amount::ZERO).max(Amount::ZERO)
+    limit.checked_sub(line.balance.used.max(Amount::ZERO)).unwrap_or(Amount::ZERO).max(Amount::ZERO)
 }

@@ -10,10 +10,11 @@
 //! Two readings of the same manifests ([`Reading`]) differ where Capsule's documentation and Capsule's releases do. What
 //! is decided once for both:
 //!
-//! - **`sub`** discounts within the object that has it: what an object takes is the sum of its `add` and `count` sources
-//!   less the sum of its `sub` sources, and never below zero. The order of the sources does not matter. A discount that
-//!   one object gave to others could not be taken back: deleting that object would push the others over the limit, and
-//!   the same requests would be granted or refused depending on which came first.
+//! - **`sub`** discounts what the quota counts, whichever object it stands in: an object takes the sum of its `add` and
+//!   `count` sources less the sum of its `sub` sources, which may be less than nothing, and usage is the sum over all
+//!   objects, shown as zero when it is below. The order of sources and of objects does not matter. Deleting an object
+//!   that discounts is never refused, and may leave usage above the limit; nothing grows then until it fits again.
+//! - **A part below zero** (a path that finds `[100, -100]`) cannot be evaluated: `sub` is the way to discount.
 //! - **An object that cannot be evaluated** (a path that finds no quantity, say) is refused when it is written. One that
 //!   was there before its quota is kept, counted apart (the account `unevaluated`) and named in the quota's `Ready`
 //!   condition; it takes nothing from the limit and blocks nobody else.
@@ -280,7 +281,7 @@ impl Family for Capsule {
         match Kind::of(resource) {
             Some(Kind::ResourcePool) => pool_status::project(resource, object, balances),
             Some(Kind::ResourcePoolClaim) => claim::project(object, balances, self.settings.reading),
-            Some(kind) => status::project(kind, resource, object, balances),
+            Some(kind) => status::project(kind, resource, object, balances, &self.settings),
             None => Projected::Unchanged,
         }
     }

@@ -147,10 +147,12 @@ pub fn compile(policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
             resource: name.clone(),
             limit: Limit::Enforced(hard.amount()),
             limit_text: hard.to_string().into(),
+            discounts: false,
         })
         .collect();
     let count_at = accounts.len();
-    accounts.push(Account { resource: CLAIMS.into(), limit: Limit::Unlimited, limit_text: "".into() });
+    let (limit, limit_text) = (Limit::Unlimited, "".into());
+    accounts.push(Account { resource: CLAIMS.into(), limit, limit_text, discounts: false });
     let mut fingerprint = vec![u8::from(pool.is_ordered)];
     for name in pool.hard.keys() {
         fingerprint.extend_from_slice(name.as_bytes());

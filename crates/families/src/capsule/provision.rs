@@ -82,7 +82,10 @@ fn spec(pool: &Value, claimed: Amounts) -> Value {
         }
     }
     let mut spec = Map::new();
-    spec.insert("hard".into(), show_amounts(hard));
+    // Left out where there is none, as Go writes it: a client that compares the two sees no difference.
+    if !hard.is_empty() {
+        spec.insert("hard".into(), show_amounts(hard));
+    }
     for field in ["scopes", "scopeSelector"] {
         if let Some(value) = at(pool, &["spec", "quota", field]) {
             spec.insert(field.into(), value.clone());

@@ -47,8 +47,12 @@ impl Spec {
         let sources: Vec<Source> = sources.collect();
         let scope = read_labels(items(quota, &["spec", "scopeSelectors"]), &path.child("scopeSelectors"), &mut errors);
         let selectors = items(quota, &["spec", "namespaceSelectors"]);
-        let namespaces = (kind == Kind::GlobalCustomQuota && !selectors.is_empty())
-            .then(|| read_labels(selectors, &path.child("namespaceSelectors"), &mut errors));
+        let namespaces = (kind == Kind::GlobalCustomQuota && !selectors.is_empty()).then(|| {
+            let mut read = read_labels(selectors, &path.child("namespaceSelectors"), &mut errors);
+            // As in Capsule: an entry that names nothing selects nothing. Without any entry the quota is for all.
+            read.retain(|selector| !selector.is_everything());
+            read
+        });
         if errors.is_empty() { Ok(Spec { limit, sources, scope, namespaces }) } else { Err(errors) }
     }
 }
@@ -96,10 +100,44 @@ pub fn validate(kind: Kind, quota: &Value, settings: &Settings) -> Vec<FieldErro
     Spec::read(kind, quota, settings).err().unwrap_or_default()
 }
 
+/// Why an object cannot be evaluated, for those the quota's condition names.
+pub struct Diagnosis {
+    rules: BTreeMap<GroupResource, SourceRule>,
+}
+
+impl Diagnosis {
+    pub fn of(kind: Kind, quota: &Value, settings: &Settings, world: &dyn World) -> Option<Diagnosis> {
+        let spec = Spec::read(kind, quota, settings).ok()?;
+        let shared = Arc::new(Quota {
+            kind,
+            name: super::text(quota, &["metadata", "name"]).into(),
+            scope: Vec::new(),
+            reading: settings.reading,
+            observe_only: settings.observe_only,
+        });
+        let mut rules: BTreeMap<GroupResource, SourceRule> = BTreeMap::new();
+        for source in spec.sources {
+            let resource = source.target.resolve(world).resource;
+            let rule = SourceRule { quota: shared.clone(), sources: Vec::new() };
+            rules.entry(resource).or_insert(rule).sources.push(source);
+        }
+        Some(Diagnosis { rules })
+    }
+
+    pub fn why(&self, resource: &GroupResource, object: &Value) -> Option<String> {
+        self.rules.get(resource)?.usage(object).err()
+    }
+}
+
+/// What is used of a quota: never less than nothing, however much is discounted.
+pub fn shown_usage(line: &BalanceLine) -> Quantity {
+    Quantity::new(line.balance.used.max(Amount::ZERO), line.balance.format)
+}
+
 /// What Capsule's releases do not let happen to a quota that is in use.
 pub fn check_change(kind: Kind, old: &Value, new: &Value, lines: &[BalanceLine]) -> Result<(), String> {
     let Some(line) = lines.iter().find(|line| &*line.resource == USAGE) else { return Ok(()) };
-    let used = Quantity::new(line.balance.used, line.balance.format);
+    let used = shown_usage(line);
     if used.is_zero() {
         return Ok(());
     }
@@ -130,9 +168,15 @@ pub fn compile(
     let spec = Spec::read(kind, policy.object, settings)?;
     let amount = spec.limit.amount();
     let limit = if settings.observe_only { Limit::Observed(amount) } else { Limit::Enforced(amount) };
+    let account = |resource: &str, limit, limit_text: String, discounts| Account {
+        resource: resource.into(),
+        limit,
+        limit_text: limit_text.into(),
+        discounts,
+    };
     let accounts = vec![
-        Account { resource: USAGE.into(), limit, limit_text: spec.limit.to_string().into() },
-        Account { resource: UNEVALUATED.into(), limit: Limit::Unlimited, limit_text: "".into() },
+        account(USAGE, limit, spec.limit.to_string(), true),
+        account(UNEVALUATED, Limit::Unlimited, String::new(), false),
     ];
     let quota = Arc::new(Quota {
         kind,
@@ -240,7 +284,7 @@ impl Measure for SourceRule {
 }
 
 impl SourceRule {
-    /// All sources together: what is added less what is subtracted, and never below zero.
+    /// All sources together: what is added less what is subtracted. Below zero it discounts what other objects take.
     fn usage(&self, object: &Value) -> Result<Option<Quantity>, String> {
         let (mut added, mut discount, mut meant) = (Quantity::ZERO, Quantity::ZERO, false);
         for source in &self.sources {
@@ -255,8 +299,7 @@ impl SourceRule {
         if !meant {
             return Ok(None);
         }
-        let net = added.checked_sub(&discount).ok_or("the sum of the sources is too large")?;
-        Ok(Some(if net.amount().is_negative() { Quantity::ZERO } else { net }))
+        added.checked_sub(&discount).map(Some).ok_or_else(|| "the sum of the sources is too large".into())
     }
 
     fn refusal(&self, subject: &Subject<'_>, why: &str) -> String {

@@ -217,6 +217,9 @@ fn cel_usage(program: &Program, object: &Value, reading: Reading) -> Result<Quan
     if quantities.is_empty() && reading == Reading::Releases {
         return Err("the expression gave no quantity".into());
     }
+    if let Some(negative) = quantities.iter().find(|quantity| quantity.amount().is_negative()) {
+        return Err(format!("invalid quantity \"{negative}\": must be greater than or equal to 0"));
+    }
     let sum = quantities.iter().try_fold(Quantity::ZERO, |sum, quantity| sum.checked_add(quantity));
     sum.ok_or_else(|| "the sum of the quantities is too large".into())
 }

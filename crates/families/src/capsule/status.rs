@@ -5,9 +5,9 @@ use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 use serde_json::{Value, json};
 
-use super::quota::{UNEVALUATED, USAGE, limit_of};
+use super::quota::{Diagnosis, UNEVALUATED, USAGE, limit_of, shown_usage};
 use super::targets::{Resolved, Target};
-use super::{Kind, items, text};
+use super::{Kind, Settings, items, text};
 use crate::family::{BalanceLine, Balances, Near, Projected, SubjectLine, put_status};
 
 /// Objects named in a status. Capsule names all, which makes a quota over ten thousand objects too large to store;
@@ -16,7 +16,13 @@ pub const CLAIMS_SHOWN_MAX: usize = 500;
 /// Objects named in a condition because they cannot be evaluated.
 const UNEVALUATED_SHOWN_MAX: usize = 10;
 
-pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances: &dyn Balances) -> Projected {
+pub fn project(
+    kind: Kind,
+    resource: &GroupResource,
+    quota: &mut Value,
+    balances: &dyn Balances,
+    settings: &Settings,
+) -> Projected {
     let (namespace, name) = (text(quota, &["metadata", "namespace"]), text(quota, &["metadata", "name"]));
     let policy = policy_name(resource, namespace, name);
     let lines = balances.of(&policy);
@@ -39,7 +45,9 @@ pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances
             status.insert("namespaces".into(), namespaces(quota, near, &policy));
         }
         let odd = near.holders(&policy, UNEVALUATED, "", UNEVALUATED_SHOWN_MAX);
-        let problems = problems(kind, &known, &lines, &odd);
+        let odd = if odd.is_empty() { Vec::new() } else { explained(kind, quota, &odd, near, settings) };
+        let selects = !items(quota, &["spec", "namespaceSelectors"]).is_empty();
+        let problems = problems(kind, selects, &known, &lines, &odd);
         let now = time(near.now_ms());
         status.insert("conditions".into(), conditions(status.get("conditions"), &problems, &now));
     } else if !status.contains_key("conditions") {
@@ -52,7 +60,7 @@ pub fn project(kind: Kind, resource: &GroupResource, quota: &mut Value, balances
 }
 
 fn used_and_available(quota: &Value, usage: &BalanceLine) -> Value {
-    let used = Quantity::new(usage.balance.used, usage.balance.format);
+    let used = shown_usage(usage);
     let limit = limit_of(quota).unwrap_or_default();
     let available = limit.checked_sub(&used).filter(|left| !left.amount().is_negative()).unwrap_or_default();
     json!({"used": used.to_string(), "available": available.canonical().to_string()})
@@ -98,23 +106,42 @@ fn namespaces(quota: &Value, near: &dyn Near, policy: &str) -> Value {
     json!(near.namespaces(policy).iter().map(|name| &**name).collect::<Vec<&str>>())
 }
 
-fn problems(kind: Kind, known: &[(Target, Resolved)], lines: &[BalanceLine], odd: &[SubjectLine]) -> Vec<String> {
+/// The objects that cannot be evaluated, each with the reason.
+fn explained(kind: Kind, quota: &Value, odd: &[SubjectLine], near: &dyn Near, settings: &Settings) -> Vec<String> {
+    let diagnosis = Diagnosis::of(kind, quota, settings, near);
+    let odd = odd.iter().filter(|line| &*line.account == UNEVALUATED);
+    odd.map(|line| {
+        let object = near.get(&line.resource, &line.namespace, &line.name);
+        let why = diagnosis.as_ref().zip(object).and_then(|(diagnosis, object)| diagnosis.why(&line.resource, &object));
+        let named = match &*line.namespace {
+            "" => format!("{} {}", line.resource, line.name),
+            namespace => format!("{} {namespace}/{}", line.resource, line.name),
+        };
+        why.map_or(named.clone(), |why| format!("{named} ({why})"))
+    })
+    .collect()
+}
+
+fn problems(
+    kind: Kind,
+    selects_namespaces: bool,
+    known: &[(Target, Resolved)],
+    lines: &[BalanceLine],
+    odd: &[String],
+) -> Vec<String> {
     let mut problems = Vec::new();
     for (target, resolved) in known {
         if !resolved.known {
             problems.push(format!("failed to resolve REST mapping for {target}: no matches for kind"));
         } else if !resolved.namespaced && kind == Kind::CustomQuota {
             problems.push(format!("GVK {target} is not namespaced"));
+        } else if !resolved.namespaced && selects_namespaces {
+            problems.push(format!("GVK {target} is not namespaced: namespaceSelectors select none of its objects"));
         }
     }
     let bad = lines.iter().find(|line| &*line.resource == UNEVALUATED).map_or(Amount::ZERO, |line| line.balance.used);
     if !bad.is_zero() {
-        let named: Vec<String> = odd
-            .iter()
-            .filter(|line| &*line.account == UNEVALUATED)
-            .map(|line| format!("{} {}/{}", line.resource, line.namespace, line.name))
-            .collect();
-        problems.push(format!("{bad} objects cannot be evaluated and are not counted: {}", named.join(", ")));
+        problems.push(format!("{bad} objects cannot be evaluated and are not counted: {}", odd.join(", ")));
     }
     problems
 }

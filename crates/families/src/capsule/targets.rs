@@ -31,7 +31,9 @@ impl Target {
         let (group, version) = match (api_version, api_version.split_once('/')) {
             ("", _) => (text(source, &["group"]), text(source, &["version"])),
             (_, Some(parts)) => parts,
-            (version, None) => ("", version),
+            (version, None) if is_version(version) => ("", version),
+            // A group by itself means every version of it.
+            (group, None) => (group, ANY_VERSION),
         };
         let version = if version.is_empty() { "v1" } else { version };
         Target { group: group.into(), version: version.into(), kind: text(source, &["kind"]).into() }
@@ -65,6 +67,19 @@ impl Target {
         text(definition, &["spec", "group"]) == self.group
             && text(definition, &["spec", "names", "kind"]) == self.kind
             && items(definition, &["spec", "versions"]).iter().any(|version| version["served"] == true)
+    }
+}
+
+/// Shown where a source leaves the version open.
+const ANY_VERSION: &str = "*";
+
+/// `v1`, `v2beta1`: what Kubernetes calls a version. Anything else before a kind is a group.
+fn is_version(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('v') else { return false };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match rest.split_once("alpha").or_else(|| rest.split_once("beta")) {
+        Some((major, minor)) => digits(major) && digits(minor),
+        None => digits(rest),
     }
 }
 
@@ -113,5 +128,8 @@ mod tests {
         assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": "Proxy"})), "proxies.a.b");
         assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": "Gateway"})), "gateways.a.b");
         assert_eq!(resource(json!({"apiVersion": "a.b/v1", "kind": ""})), "s.a.b");
+        assert_eq!(resource(json!({"apiVersion": "apps", "kind": "Deployment"})), "deployments.apps");
+        assert_eq!(resource(json!({"apiVersion": "v1beta1", "kind": "Pod"})), "pods");
+        assert_eq!(resource(json!({"apiVersion": "verse.io", "kind": "Song"})), "songs.verse.io");
     }
 }

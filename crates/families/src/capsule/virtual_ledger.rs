@@ -1,11 +1,10 @@
 //! QuantityLedger: Capsule's book of reservations, one for each custom quota. Here a request and its charge are one
 //! write, so nothing is ever reserved; the objects are shown for whoever reads them, always settled.
 
-use quantity::Quantity;
 use rules::{GroupResource, policy_name};
 use serde_json::{Value, json};
 
-use super::quota::USAGE;
+use super::quota::{USAGE, shown_usage};
 use super::{GROUP, Kind, VERSION, text};
 use crate::family::{Balances, VirtualResource, World};
 
@@ -37,7 +36,7 @@ fn ledger(resource: &GroupResource, namespace: &str, quota: &Value, balances: &d
     let uid = quota["metadata"]["uid"].clone();
     let lines = balances.of(&policy_name(resource, namespace, name));
     let usage = lines.iter().find(|line| &*line.resource == USAGE);
-    let allocated = usage.map(|line| Quantity::new(line.balance.used, line.balance.format)).unwrap_or_default();
+    let allocated = usage.map(shown_usage).unwrap_or_default();
     let mut target = json!({"apiGroup": GROUP, "kind": kind, "name": name, "uid": uid});
     if !namespace.is_empty() {
         target["namespace"] = json!(namespace);

@@ -23,7 +23,7 @@ pub fn words(denial: &Denial) -> String {
          inflightReserved={})",
         denial.name,
         Quantity::new(line.requested, line.requested_format),
-        show(line.used.checked_add(line.requested).unwrap_or(line.used)),
+        show(line.used.checked_add(line.requested).unwrap_or(line.used).max(Amount::ZERO)),
         show(available(line)),
         line.limit_text,
         show(line.held),
@@ -41,5 +41,5 @@ pub fn rank(denial: &Denial, reading: Reading) -> Amount {
 
 fn available(line: &DenialLine) -> Amount {
     let taken = line.used.checked_add(line.held).unwrap_or(line.used);
-    line.limit.checked_sub(taken).filter(|left| !left.is_negative()).unwrap_or(Amount::ZERO)
+    line.limit.checked_sub(taken.max(Amount::ZERO)).filter(|left| !left.is_negative()).unwrap_or(Amount::ZERO)
 }

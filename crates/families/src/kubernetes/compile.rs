@@ -49,7 +49,7 @@ pub fn compile(spec: &QuotaSpec, frame: Frame) -> Compiled {
         counted.into_iter().for_each(|counted| parts.put(counted, accounts.len()));
         asks.extend(asked_by(name).map(|need| (name.clone(), need)));
         let limit = if frame.observe_only { Limit::Observed(hard.amount()) } else { Limit::Enforced(hard.amount()) };
-        accounts.push(Account { resource: name.clone(), limit, limit_text: hard.to_string().into() });
+        accounts.push(Account { resource: name.clone(), limit, limit_text: hard.to_string().into(), discounts: false });
     }
     let quota = Arc::new(Quota {
         policy: frame.policy,

@@ -412,3 +412,52 @@ fn what_if_answers_without_changing() {
         ",
     );
 }
+
+#[test]
+fn a_discount_makes_room_while_it_is_there() {
+    check(
+        "
+        limit     q disks 4
+        discounts q disks
+        charge    one   q disks 4    -> granted used=4
+        charge    two   q disks 1    -> denied used=4 limit=4
+        charge    less  q disks -3   -> granted used=1
+        charge    two   q disks 3    -> granted used=4
+        charge    less  q disks -2   -> denied requested=1 used=4 over-limit
+        charge    less  q disks -5   -> granted used=2
+        # Letting go is never refused, and growth is until there is room again.
+        delete    less               -> released
+        show      q disks            -> used=7
+        charge    three q disks 1    -> denied used=7
+        charge    one   q disks 3    -> granted used=6
+        # Together it can be less than nothing, and that is room as well.
+        charge    less  q disks -10  -> granted used=-4
+        charge    three q disks 8    -> granted used=4
+        charge    four  q disks 1    -> denied
+        charge    less  q disks 2    -> denied requested=12
+        ",
+    );
+}
+
+#[test]
+fn discounts_are_only_where_they_are_allowed_and_have_their_bounds() {
+    check(
+        "
+        limit     q pods 4
+        charge    one q pods -1                -> denied negative
+        limit     q disks none
+        discounts q disks
+        charge    one q disks -79228162514264337594 -> denied overflow
+        charge    one q disks 79228162514264337594  -> denied overflow
+        charge    one q disks -79228162514264337593543950336n -> granted
+        charge    two q disks -79228162514264337593543950336n -> granted
+        charge    one q disks 5, q disks -5    -> granted
+        subject   one                          -> unknown
+        # What is only held, or waits, makes no room.
+        limit     q disks 1
+        delete    two
+        hold      three 100 q disks -5         -> granted
+        show      q disks                      -> used=0 held=0
+        ",
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! limit  POLICY RESOURCE AMOUNT        opens or changes; `none` is unlimited, `~4` is observed only
-//! close  POLICY RESOURCE
+//! close  POLICY RESOURCE               discounts POLICY RESOURCE: amounts below zero are charged as well
 //! charge NAME POLICY RESOURCE AMOUNT, POLICY RESOURCE AMOUNT …     also: adopt; `nothing` is the empty vector
 //! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
 //! settle NAME     delete NAME     expire NOW
@@ -55,6 +55,11 @@ impl Bench {
     fn carry_out(&mut self, words: &[&str], step: &str) -> Facts {
         match words {
             ["limit", policy, resource, limit] => self.limit(policy, resource, limit),
+            ["discounts", policy, resource] => {
+                let account = self.account(policy, resource);
+                self.ledger.allow_discounts(account).expect("it is open");
+                vec!["allowed".into()]
+            }
             ["close", policy, resource] => {
                 let account = self.account(policy, resource);
                 let receipt = self.ledger.close(account);

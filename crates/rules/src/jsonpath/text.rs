@@ -37,6 +37,9 @@ pub enum UsageError {
     Empty,
     #[error("invalid quantity {text:?}: {error}")]
     Quantity { text: String, error: ParseError },
+    /// A part below zero would hide what the other parts take.
+    #[error("invalid quantity {text:?}: must be greater than or equal to 0")]
+    Negative { text: String },
     #[error("the sum of the quantities is too large")]
     Overflow,
     #[error("quantity path resolves to too much text")]
@@ -50,6 +53,9 @@ pub fn usage(found: &[Found<'_>]) -> Result<Quantity, UsageError> {
     for token in text.split_whitespace() {
         let quantity = Quantity::parse(token)
             .map_err(|error| UsageError::Quantity { text: token.chars().take(64).collect(), error })?;
+        if quantity.amount().is_negative() {
+            return Err(UsageError::Negative { text: token.chars().take(64).collect() });
+        }
         sum = Some(match sum {
             None => quantity,
             Some(sum) => sum.checked_add(&quantity).ok_or(UsageError::Overflow)?,

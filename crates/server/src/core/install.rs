@@ -173,6 +173,9 @@ impl Engine {
                 }
                 None => self.ledger.open(key, account.limit)?,
             };
+            if account.discounts {
+                self.ledger.allow_discounts(id)?;
+            }
             self.touched.push(id);
             opened.push((account.resource.clone(), id));
         }

@@ -66,6 +66,7 @@ impl Family for Caps {
                 resource: "configmaps".into(),
                 limit: Limit::Enforced(limit),
                 limit_text: limit.to_string().into(),
+                discounts: false,
             }],
             rules: vec![Rule { resources: vec![GroupResource::core("configmaps")], reach, measure: Arc::new(One) }],
             fingerprint: selected.unwrap_or_default().into_bytes(),

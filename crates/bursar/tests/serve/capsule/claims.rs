@@ -183,6 +183,18 @@ async fn a_claim_that_has_its_resources_is_not_resized(land: &Land) {
         let refused = land.patch("ResourcePoolClaim", "fixed", "one", resized).await.expect_err("immutable");
         assert!(refused.contains(words), "{refused}");
     }
+    // The write that releases it may resize it; it stands in line again with what it asks for now.
+    let resized = json!({
+        "metadata": {"annotations": {"projectcapsule.dev/release": "true"}}, "spec": {"claim": {"pods": "4"}},
+    });
+    land.patch("ResourcePoolClaim", "fixed", "one", resized).await.expect("released");
+    land.until_claim("fixed", "one", UNUSED).await;
+    land.until("ResourcePool", "", "fixed", |pool| pool["status"]["allocation"]["used"]["pods"] == "4").await;
+    let back = json!({
+        "metadata": {"annotations": {"projectcapsule.dev/release": "true"}}, "spec": {"claim": {"pods": "2"}},
+    });
+    land.patch("ResourcePoolClaim", "fixed", "one", back).await.expect("released");
+    land.until_claim("fixed", "one", UNUSED).await;
     // The same amount in other words is no change, and what is unused may go to another pool.
     let same = json!({"spec": {"claim": {"pods": "2000m"}}});
     land.patch("ResourcePoolClaim", "fixed", "one", same).await.expect("the same");

@@ -51,7 +51,7 @@ async fn namespaces_are_selected_by_any_of_several_selectors(land: &Land) {
         "uid": pool["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
     }]);
     assert_eq!(metadata["ownerReferences"], owner);
-    assert_eq!(land.hard("sel-wind", "sel").await, json!({}), "without defaults there is nothing in it");
+    assert_eq!(land.hard("sel-wind", "sel").await, Value::Null, "without defaults it says nothing");
     land.until("ResourcePool", "", "sel", |pool| pool["metadata"]["finalizers"] == json!([FINALIZER])).await;
 
     // A label brings a namespace in, and takes it out.

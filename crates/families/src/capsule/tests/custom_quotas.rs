@@ -79,7 +79,7 @@ fn several_values_and_several_sources_of_one_kind_are_added_up() {
 }
 
 #[test]
-fn a_discount_counts_within_its_object_and_never_below_zero() {
+fn a_discount_counts_for_all_objects_and_usage_is_never_below_zero() {
     let mut desk = Desk::new();
     desk.namespace("a", &[]);
     let sources = json!([
@@ -88,9 +88,63 @@ fn a_discount_counts_within_its_object_and_never_below_zero() {
     ]);
     desk.apply(&quotas(), "a", "net", quota("10", sources)).unwrap();
     create(&mut desk, "configmaps", "one", json!({"size": "7", "free": "3"})).unwrap();
-    create(&mut desk, "configmaps", "two", json!({"size": "1", "free": "100"})).unwrap();
     assert_eq!(desk.usage(&quotas(), "a", "net"), "4/6");
-    assert!(create(&mut desk, "configmaps", "three", json!({"size": "7"})).is_err());
+    create(&mut desk, "configmaps", "two", json!({"size": "1", "free": "100"})).unwrap();
+    assert_eq!(desk.usage(&quotas(), "a", "net"), "0/10");
+    create(&mut desk, "configmaps", "three", json!({"size": "105"})).unwrap();
+    assert_eq!(desk.usage(&quotas(), "a", "net"), "10/0");
+    let refused = create(&mut desk, "configmaps", "four", json!({"size": "1"})).unwrap_err();
+    assert!(refused.contains("(requested=1, currentUsed=11, available=0, limit=10,"), "{refused}");
+    // Taking a discount back by an edit is growth; deleting it is not refused, and nothing grows until it fits again.
+    assert!(create(&mut desk, "configmaps", "two", json!({"size": "1", "free": "99"})).is_err());
+    desk.delete(&resource("configmaps"), "a", "two").unwrap();
+    assert_eq!(desk.usage(&quotas(), "a", "net"), "109/0");
+    assert!(create(&mut desk, "configmaps", "four", json!({"size": "1"})).is_err());
+    create(&mut desk, "configmaps", "three", json!({"size": "104"})).unwrap();
+}
+
+#[test]
+fn a_discount_may_come_from_another_kind_with_other_selectors() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    let sources = json!([
+        {"kind": "PersistentVolumeClaim", "op": "add", "path": ".spec.resources.requests.storage"},
+        {"kind": "ConfigMap", "op": "sub", "path": ".spec.free", "selectors": [{"matchLabels": {"grant": "yes"}}]},
+    ]);
+    desk.apply(&quotas(), "a", "net", quota("5Gi", sources)).unwrap();
+    let grant = |grant: &str| json!({"metadata": {"labels": {"grant": grant}}, "spec": {"free": "2Gi"}});
+    desk.apply(&resource("configmaps"), "a", "grant", grant("no")).unwrap();
+    create(&mut desk, "persistentvolumeclaims", "one", claim("5Gi")).unwrap();
+    assert!(create(&mut desk, "persistentvolumeclaims", "two", claim("1Gi")).is_err());
+    desk.apply(&resource("configmaps"), "a", "grant", grant("yes")).unwrap();
+    assert_eq!(desk.usage(&quotas(), "a", "net"), "3Gi/2Gi");
+    create(&mut desk, "persistentvolumeclaims", "two", claim("2Gi")).unwrap();
+    assert!(create(&mut desk, "persistentvolumeclaims", "three", claim("1Gi")).is_err());
+    // What gives back is shown with what takes.
+    let shown = desk.projected(&quotas(), "a", "net");
+    let listed: Vec<&str> =
+        shown["status"]["claims"].as_array().unwrap().iter().filter_map(|claim| claim["usage"].as_str()).collect();
+    assert_eq!(listed, ["-2Gi", "5Gi", "2Gi"]);
+    // Leaving the selection is no growth of anything: like deleting, it is not refused.
+    desk.apply(&resource("configmaps"), "a", "grant", grant("no")).unwrap();
+    assert_eq!(desk.usage(&quotas(), "a", "net"), "7Gi/0");
+}
+
+#[test]
+fn a_part_below_zero_cannot_hide_the_others() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    let paths = json!([{"kind": "ConfigMap", "path": ".spec.disks[*].gb"}]);
+    let expressions = json!([{"kind": "Secret", "cel": "object.spec.disks.map(d, quantity(string(d.gb)))"}]);
+    desk.apply(&quotas(), "a", "paths", quota("10", paths)).unwrap();
+    desk.apply(&quotas(), "a", "expressions", quota("10", expressions)).unwrap();
+    for kind in ["configmaps", "secrets"] {
+        for disks in [json!([{"gb": 100}, {"gb": -100}]), json!([{"gb": -1}])] {
+            let refused = create(&mut desk, kind, "odd", json!({"disks": disks})).unwrap_err();
+            assert!(refused.contains("must be greater than or equal to 0"), "{refused}");
+        }
+        create(&mut desk, kind, "even", json!({"disks": [{"gb": 10}]})).unwrap();
+    }
 }
 
 #[test]
@@ -203,14 +257,59 @@ fn an_object_that_cannot_be_evaluated_is_named_and_blocks_nobody() {
     let status = desk.status(&quotas(), "a", "storage");
     let ready = &status["conditions"][0];
     assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Failed")));
-    let message = "1 objects cannot be evaluated and are not counted: persistentvolumeclaims a/odd";
-    assert_eq!(ready["message"], message);
+    let message = ready["message"].as_str().unwrap();
+    let named = "1 objects cannot be evaluated and are not counted: persistentvolumeclaims a/odd (source path \
+                 \".spec.resources.requests.storage\" cel \"\" op \"add\" did not resolve to a valid quantity: invalid \
+                 quantity \"much\"";
+    assert!(message.starts_with(named), "{message}");
     create(&mut desk, "persistentvolumeclaims", "fine", claim("5Gi")).unwrap();
     // It may be written as it is, and mended; a new one like it is refused.
     create(&mut desk, "persistentvolumeclaims", "odd", claim("plenty")).unwrap();
     assert!(create(&mut desk, "persistentvolumeclaims", "new", claim("much")).is_err());
     create(&mut desk, "persistentvolumeclaims", "odd", claim("0")).unwrap();
     assert_eq!(desk.status(&quotas(), "a", "storage")["conditions"][0]["message"], "reconciled");
+}
+
+#[test]
+fn a_group_without_version_means_all_of_its_versions() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    let sources = json!([{"apiVersion": "apps", "kind": "Deployment", "op": "count"}]);
+    desk.apply(&quotas(), "a", "few", quota("1", sources)).unwrap();
+    create(&mut desk, "deployments.apps", "one", json!({})).unwrap();
+    assert!(create(&mut desk, "deployments.apps", "two", json!({})).is_err());
+    let target = &desk.status(&quotas(), "a", "few")["targets"][0];
+    assert_eq!((target["group"].as_str(), target["version"].as_str()), (Some("apps"), Some("*")));
+}
+
+#[test]
+fn a_namespace_selector_that_names_nothing_selects_nothing() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    let mut spec = quota("1", count("Pod"));
+    spec["spec"]["namespaceSelectors"] = json!([{}]);
+    desk.apply(&global_quotas(), "", "none", spec.clone()).unwrap();
+    for name in ["one", "two"] {
+        create(&mut desk, "pods", name, json!({})).unwrap();
+    }
+    assert_eq!(desk.usage(&global_quotas(), "", "none"), "0/1");
+    // Without any entry the quota is for all.
+    spec["spec"]["namespaceSelectors"] = json!([]);
+    desk.apply(&global_quotas(), "", "none", spec).unwrap();
+    assert_eq!(desk.usage(&global_quotas(), "", "none"), "2/0");
+}
+
+#[test]
+fn a_kind_without_namespaces_under_namespace_selectors_is_told() {
+    let mut desk = Desk::new();
+    desk.namespace("a", &[("team", "solar")]);
+    let mut spec = quota("1", count("PersistentVolume"));
+    spec["spec"]["namespaceSelectors"] = json!([{"matchLabels": {"team": "solar"}}]);
+    desk.apply(&global_quotas(), "", "volumes", spec).unwrap();
+    let ready = desk.status(&global_quotas(), "", "volumes")["conditions"][0].clone();
+    assert_eq!(ready["status"], "False");
+    let message = "GVK /v1, Kind=PersistentVolume is not namespaced: namespaceSelectors select none of its objects";
+    assert_eq!(ready["message"], message);
 }
 
 #[test]

@@ -166,7 +166,12 @@ impl Desk {
             let key = AccountKey::new(&full_name, &account.resource, "");
             match self.ledger.account(&key) {
                 Some(id) => drop(self.ledger.set_limit(id, account.limit).unwrap()),
-                None => drop(self.ledger.open(key, account.limit).unwrap()),
+                None => {
+                    let id = self.ledger.open(key, account.limit).unwrap();
+                    if account.discounts {
+                        self.ledger.allow_discounts(id).unwrap();
+                    }
+                }
             }
         }
         self.rulebook.install(full_name, compiled);

@@ -164,8 +164,13 @@ fn usage_binds_the_oldest_claims_and_protects_them() {
         desk.apply(&claims(), "a", "one", released.clone()).unwrap_err(),
         "cannot release the claim while it is used in resourcepool p"
     );
+    // The write that releases it may resize it, unless it is used.
+    released["spec"]["claim"] = json!({"requests.cpu": "3"});
+    assert!(desk.apply(&claims(), "a", "one", released.clone()).unwrap_err().starts_with("cannot release the claim"));
     desk.apply(&claims(), "a", "two", released).unwrap();
     assert_eq!(desk.status(&pools(), "", "p")["allocation"]["used"]["requests.cpu"], "2");
+    desk.apply(&claims(), "a", "two", claim("p", json!({"requests.cpu": "3"}))).unwrap();
+    assert_eq!(desk.status(&pools(), "", "p")["allocation"]["used"]["requests.cpu"], "5");
     desk.charge(quota, "requests.cpu", "0");
     desk.delete(&claims(), "a", "one").unwrap();
 }

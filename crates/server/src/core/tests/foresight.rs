@@ -40,6 +40,7 @@ impl Family for Weights {
                 resource: "weight".into(),
                 limit: Limit::Enforced(Amount::from_units(100)),
                 limit_text: "100".into(),
+                discounts: false,
             }],
             rules: vec![Rule {
                 resources: vec![GroupResource::core("configmaps")],
