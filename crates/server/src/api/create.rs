@@ -103,6 +103,7 @@ impl Api {
             }
         }
         served.strategy.default(&mut object);
+        served.strategy.settle_create(&mut object);
         let reservation = self.allocate(call, &key, "", &mut object)?;
         let mut errors = meta::validate(&object, served);
         errors.extend(schema_errors(served, &object, None));

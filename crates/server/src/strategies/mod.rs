@@ -26,6 +26,9 @@ pub trait Strategy: Send + Sync {
     /// Brings a new object into its first state: status cleared, phase set.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// What follows from a new object as admission left it.
+    fn settle_create(&self, _object: &mut Value) {}
+
     /// Carries over what an update may not touch. Status and spec isolation is done by the caller.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 

@@ -34,6 +34,12 @@ impl Strategy for Pods {
         }
     }
 
+    /// The class follows from the requests that a LimitRange or a webhook filled in, too.
+    fn settle_create(&self, object: &mut Value) {
+        let class = object.get("spec").map_or("BestEffort", qos_class);
+        object["status"]["qosClass"] = json!(class);
+    }
+
     /// What the server filled in at creation stays when a client no longer mentions it: an applied configuration never does.
     fn prepare_update(&self, object: &mut Value, old: &Value) {
         let Some(spec) = within(object, "spec") else { return };

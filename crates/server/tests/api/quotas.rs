@@ -195,3 +195,32 @@ POST /api/v1/namespaces/a/persistentvolumeclaims
         )
         .await;
 }
+
+/// A pod that a LimitRange gives its requests is no pod without requests, and no quota takes it for one.
+#[tokio::test]
+async fn the_class_of_a_pod_follows_from_what_it_is_given() {
+    let server = Server::start();
+    server
+        .play(
+            r#"
+POST /api/v1/namespaces
+  {"metadata": {"name": "a"}}
+  201
+POST /api/v1/namespaces/a/limitranges
+  {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}}
+  201
+POST /api/v1/namespaces/a/resourcequotas
+  {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}, "scopes": ["NotBestEffort"]}}
+  201
+POST /api/v1/namespaces/a/pods
+  {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+  201  status.qosClass=Burstable
+GET /api/v1/namespaces/a/resourcequotas/q
+  200  status.used.pods=1
+POST /api/v1/namespaces/a/pods
+  {"metadata": {"name": "two"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+  403  message~exceeded quota: q
+"#,
+        )
+        .await;
+}
