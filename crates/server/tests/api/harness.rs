@@ -30,6 +30,9 @@ pub struct Server {
     pub api: Api,
     pub closing: CancellationToken,
     pub place: SharedMemory,
+    /// For the fuzz targets, which take this file in.
+    #[allow(dead_code)]
+    pub rbac: Arc<Rbac>,
     pub running: sequencer::Running<Command, Answer>,
 }
 
@@ -73,13 +76,13 @@ impl Server {
             writes,
             registry,
             families,
-            rbac,
+            rbac: rbac.clone(),
             authenticator: None,
             metrics,
             clock: system_clock,
             closing: closing.clone(),
         });
-        Server { api, closing, place, running }
+        Server { api, closing, place, rbac, running }
     }
 
     pub fn as_user(&self, user: &str, groups: &[&str]) -> InProcess {
