@@ -31,6 +31,7 @@ mod quotas;
 mod references;
 mod restart;
 mod start;
+mod storm;
 mod tour;
 mod validation;
 mod wide;

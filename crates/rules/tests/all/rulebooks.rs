@@ -20,7 +20,7 @@ impl Measure for One {
 }
 
 fn compiled(reach: Reach) -> Compiled {
-    let account = Account { resource: "pods".into(), limit: Limit::Unlimited, limit_text: "".into() };
+    let account = Account { resource: "pods".into(), limit: Limit::Unlimited, limit_text: "".into(), discounts: false };
     let rule = Rule { resources: vec![GroupResource::core("pods")], reach, measure: Arc::new(One) };
     Compiled { accounts: vec![account], rules: vec![rule], fingerprint: Vec::new() }
 }
