@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kinds::field_error::FieldError;
 use ledger::{Balance, ExplainedLine, Explanation, SubjectId};
 use quantity::{Amount, Format};
-use rules::{Compiled, GroupResource, Reach};
+use rules::{Compiled, GroupResource, Namespace, Reach};
 use serde_json::Value;
 
 use crate::metrics::{Metric, Samples, Survey};
@@ -226,6 +226,19 @@ pub struct VirtualWrite {
     pub status: Value,
 }
 
+/// A right that a write needs besides the right to make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    pub verb: &'static str,
+    pub resource: GroupResource,
+    /// Empty for the whole cluster.
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Whether a policy looks into a namespace.
+pub type Picks = Arc<dyn Fn(&Namespace) -> bool + Send + Sync>;
+
 /// An object whose status another object's status goes into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependent {
@@ -328,6 +341,27 @@ pub trait Family: Send + Sync {
     /// yet counts. `old` is null when the object is created. Not asked about what reports a status.
     fn check(&self, _change: &Change<'_>, _near: &dyn Near) -> Result<(), String> {
         Ok(())
+    }
+
+    /// What a write needs of its author besides the right to make it. `change.old` is null for a new object. Asked before
+    /// anything is said about the objects it names, so that refusals tell nobody what exists.
+    fn rights(&self, _change: &Change<'_>, _world: &dyn World) -> Vec<Right> {
+        Vec::new()
+    }
+
+    /// The policies that pick namespaces by what is written on them. Whoever may write on a namespace could leave such a
+    /// policy, or enter one, so that this takes a right of its own.
+    fn selecting(&self) -> Vec<GroupResource> {
+        Vec::new()
+    }
+
+    /// Which namespaces such a policy picks; `None` where none are.
+    fn picks(&self, policy: &PolicyObject<'_>) -> Option<Picks> {
+        let compiled = self.compile(policy).ok()?;
+        compiled.rules.into_iter().find_map(|rule| match rule.reach {
+            Reach::Selected(accepts) => Some(accepts),
+            _ => None,
+        })
     }
 
     /// Resources whose objects the family has a say in ([`Family::derive`]).

@@ -11,7 +11,7 @@ pub mod relief;
 
 pub use family::{
     Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Kept, Made, Near,
-    Operation, PolicyObject, Projected, SubjectLine, VirtualResource, VirtualWrite, World,
+    Operation, Picks, PolicyObject, Projected, Right, SubjectLine, VirtualResource, VirtualWrite, World,
 };
 
 use std::sync::Arc;

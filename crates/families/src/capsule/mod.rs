@@ -166,6 +166,10 @@ impl Family for Capsule {
         vec![claim::pools()]
     }
 
+    fn selecting(&self) -> Vec<GroupResource> {
+        vec![self.global_custom_quotas.clone(), claim::pools()]
+    }
+
     fn kept(&self, policy: &GroupResource, name: &str, namespace: &str) -> Option<Kept> {
         let quota = claim::quota_name(name);
         (*policy == claim::pools()).then(|| Kept {

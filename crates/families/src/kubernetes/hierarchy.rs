@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
+use rules::selector::dns_subdomain_problems;
 use rules::{GroupResource, Reach};
 use serde_json::Value;
 
@@ -27,6 +28,12 @@ const TREE_LABEL: &str = ".tree.hnc.x-k8s.io/depth";
 /// The deepest tree that is followed. Each level is a label on every namespace below, and a namespace with more than
 /// this many ancestors is a mistake.
 pub const DEPTH_MAX: usize = 64;
+
+/// The longest name of a namespace.
+const NAMESPACE_NAME_MAX: usize = 63;
+
+/// What keeps an anchor until its namespace has gone.
+pub const FINALIZER: &str = "hnc.x-k8s.io";
 
 /// The annotation by which a subnamespace remembers who asked for it.
 pub const SUBNAMESPACE_OF: &str = "hnc.x-k8s.io/subnamespace-of";
@@ -86,6 +93,30 @@ pub fn validate_configuration(
         }
         Ok(_) => Vec::new(),
     }
+}
+
+/// An anchor is named as the namespace it asks for, so its name has to be one. What it wants written on the namespace is from a
+/// list: the namespace is made with more rights than the anchor's author has, and quotas select namespaces by labels.
+pub fn validate_anchor(anchor: &Value, name: &str, allowed: &[String]) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> = Vec::new();
+    let is_label = dns_subdomain_problems(name).is_empty() && !name.contains('.') && name.len() <= NAMESPACE_NAME_MAX;
+    if !is_label {
+        let detail = "must be the name of a namespace: at most 63 lower case alphanumeric characters or '-', beginning and \
+                      ending with an alphanumeric character";
+        errors.push(FieldError::invalid("metadata.name", name, detail));
+    }
+    for field in ["labels", "annotations"] {
+        for (at, pair) in super::resources::items(anchor, &["spec", field]).iter().enumerate() {
+            let key = text(pair, &["key"]);
+            let path = format!("spec.{field}[{at}].key");
+            if !allowed.iter().any(|allowed| allowed == key) {
+                let detail =
+                    "is not among those that a subnamespace may be given (subnamespaceLabels of the configuration)";
+                errors.push(FieldError::invalid(path, key, detail));
+            }
+        }
+    }
+    errors
 }
 
 /// The parent that a namespace's configuration names.

@@ -34,7 +34,7 @@ use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::family::{
-    Admission, Balances, Change, Denial, Dependent, Family, Near, Nothing, Operation, PolicyObject, Projected,
+    Admission, Balances, Change, Denial, Dependent, Family, Near, Nothing, Operation, PolicyObject, Projected, Right,
     VirtualResource, VirtualWrite, World, put_status,
 };
 use crate::metrics::{Metric, Samples, Survey};
@@ -53,6 +53,8 @@ pub struct Settings {
     pub ignore_limit_ranges: bool,
     /// Resources that may only be used where a quota covers them ([`limited::read_configuration`]).
     pub limited: Vec<LimitedResource>,
+    /// Labels and annotations, by name, that an anchor may put on its subnamespace.
+    pub subnamespace_labels: Vec<String>,
 }
 
 /// The family.
@@ -72,6 +74,7 @@ enum Kind {
     ClusterQuota,
     HierarchicalQuota,
     HierarchyConfiguration,
+    Anchor,
 }
 
 impl Kind {
@@ -82,6 +85,7 @@ impl Kind {
             (cluster_quota::GROUP, cluster_quota::RESOURCE) => Some(Kind::ClusterQuota),
             (hierarchy::GROUP, hierarchy::QUOTAS) => Some(Kind::HierarchicalQuota),
             (hierarchy::GROUP, hierarchy::CONFIGURATIONS) => Some(Kind::HierarchyConfiguration),
+            (hierarchy::GROUP, hierarchy::ANCHORS) => Some(Kind::Anchor),
             _ => None,
         }
     }
@@ -244,6 +248,9 @@ impl Family for Kubernetes {
             Some(Kind::HierarchyConfiguration) if !is_status => {
                 hierarchy::validate_configuration(request.object, request.namespace, request.name, world)
             }
+            Some(Kind::Anchor) if !is_status => {
+                hierarchy::validate_anchor(request.object, request.name, &self.settings.subnamespace_labels)
+            }
             _ => Vec::new(),
         }
     }
@@ -268,7 +275,7 @@ impl Family for Kubernetes {
                 status::cluster_status(hard, &lines, selected.unwrap_or_else(|| status::listed(object)))
             }
             Kind::HierarchicalQuota => status::hierarchical_status(hard, &lines),
-            Kind::LimitRange | Kind::HierarchyConfiguration => return Projected::Unchanged,
+            Kind::LimitRange | Kind::HierarchyConfiguration | Kind::Anchor => return Projected::Unchanged,
         };
         put_status(object, status)
     }
@@ -290,6 +297,14 @@ impl Family for Kubernetes {
         tree::derive(object, near)
     }
 
+    fn rights(&self, change: &Change<'_>, world: &dyn World) -> Vec<Right> {
+        tree::rights(change, world)
+    }
+
+    fn selecting(&self) -> Vec<GroupResource> {
+        vec![self.cluster_quotas.clone()]
+    }
+
     fn leads(&self) -> Vec<GroupResource> {
         tree::leads()
     }
@@ -299,7 +314,7 @@ impl Family for Kubernetes {
     }
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        vec![Box::pin(anchors::run(client))]
+        vec![Box::pin(anchors::run(client, self.settings.subnamespace_labels.clone()))]
     }
 
     fn metrics(&self) -> &'static [&'static Metric] {

@@ -251,8 +251,14 @@ fn assign_ports(spec: &mut Value, place: &Place, pool: &mut Pool, taken: &mut Ta
     let mut ports = spec.get("ports").and_then(Value::as_array).cloned().unwrap_or_default();
     // Ports of one number and different protocols share a node port, as in Kubernetes: it saves one.
     let mut by_port: HashMap<i64, u32> = HashMap::new();
-    for at in 0..ports.len() {
-        let given = node_port(&ports[at]);
+    let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or(0);
+    // The node port that the first of those of one number names, whichever it is.
+    let mut named: HashMap<i64, i64> = HashMap::new();
+    for port in ports.iter().filter(|port| node_port(port) != 0) {
+        named.entry(number(port)).or_insert_with(|| node_port(port));
+    }
+    for (at, entry) in ports.iter_mut().enumerate() {
+        let given = node_port(entry);
         if given != 0 && matches!(kind.as_str(), "ClusterIP" | "ExternalName") {
             let detail = format!("may not be used when `type` is '{kind}'");
             let error = FieldError::forbidden(format!("spec.ports[{at}].nodePort"), detail);
@@ -261,14 +267,12 @@ fn assign_ports(spec: &mut Value, place: &Place, pool: &mut Pool, taken: &mut Ta
         if given == 0 && !gives {
             continue;
         }
-        let port = ports[at].get("port").and_then(Value::as_i64).unwrap_or(0);
+        let port = number(entry);
         let known = by_port.get(&port).copied();
         if known.is_some_and(|known| i64::from(known) == given) {
             continue;
         }
-        // A later port of the same number may name the node port that this one shares.
-        let named = ports[at..].iter().filter(|other| other.get("port").and_then(Value::as_i64) == Some(port));
-        let wanted = if given != 0 { given } else { named.map(node_port).find(|number| *number != 0).unwrap_or(0) };
+        let wanted = if given != 0 { given } else { named.get(&port).copied().unwrap_or(0) };
         let number = match (known, wanted) {
             (Some(known), _) if given == 0 => known,
             (_, 0) => {
@@ -284,7 +288,7 @@ fn assign_ports(spec: &mut Value, place: &Place, pool: &mut Pool, taken: &mut Ta
             })?,
         };
         by_port.entry(port).or_insert(number);
-        ports[at]["nodePort"] = number.into();
+        entry["nodePort"] = number.into();
     }
     if !ports.is_empty() {
         spec["ports"] = Value::Array(ports);
@@ -321,8 +325,9 @@ fn reserve_port(pool: &mut Pool, place: &Place, wanted: i64, taken: &mut Taken) 
     let out_of_range =
         || format!("provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}");
     let number = u32::try_from(wanted).map_err(|_| out_of_range())?;
+    // Another port of the same Service may have it.
     if taken.ports.contains(&number) {
-        return Ok(number);
+        return Err("provided port is already allocated".into());
     }
     match pool.reserve(number, place) {
         Ok(()) => {

@@ -1,10 +1,12 @@
-//! Small admission steps that look at other objects: what Kubernetes has as the plugins Priority, DefaultStorageClass and
-//! NamespaceLifecycle. Pure functions, in Kubernetes' words.
+//! Small admission steps that look at other objects: what Kubernetes has as the plugins Priority, RuntimeClass, DefaultStorageClass,
+//! PersistentVolumeClaimResize and NamespaceLifecycle. Pure functions, in Kubernetes' words.
 //!
 //! Whether a pod's ServiceAccount exists is not asked: nothing here runs pods, so nothing would mount its token.
 
 use std::sync::Arc;
 
+use families::kubernetes::resources::{Resources, quantity_of};
+use families::kubernetes::usage::volume::storage_class;
 use families::{Admission, Made, Operation, World};
 use rules::GroupResource;
 use serde_json::{Value, json};
@@ -29,7 +31,10 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) -> Result<(), Strin
         return Ok(());
     }
     match (&*request.resource.group, &*request.resource.resource, request.operation) {
-        ("", "pods", Operation::Create) => prioritize(request.object, world),
+        ("", "pods", Operation::Create) => {
+            prioritize(request.object, world)?;
+            take_overhead(request.object, world)
+        }
         ("", "pods", Operation::Update) => {
             keep_priority(request.object, request.old);
             Ok(())
@@ -38,6 +43,7 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) -> Result<(), Strin
             default_storage_class(request.object, world);
             Ok(())
         }
+        ("", "persistentvolumeclaims", Operation::Update) => may_grow(request.object, request.old, world),
         ("scheduling.k8s.io", "priorityclasses", Operation::Create | Operation::Update) => {
             one_global_default(request.name, request.object, world)
         }
@@ -136,6 +142,72 @@ fn keep_priority(pod: &mut Value, old: Option<&Value>) {
             spec.insert(field.into(), known.clone());
         }
     }
+}
+
+/// What a pod's RuntimeClass costs is charged to the pod: in full, and nothing else is.
+fn take_overhead(pod: &mut Value, world: &dyn World) -> Result<(), String> {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+    let class = match spec.get("runtimeClassName").and_then(Value::as_str) {
+        None => None,
+        Some(name) => {
+            let found = world.get(&GroupResource::new("node.k8s.io", "runtimeclasses"), "", name);
+            Some(found.ok_or_else(|| format!("pod rejected: RuntimeClass {name:?} not found"))?)
+        }
+    };
+    let cost = class.as_ref().and_then(|class| class.get("overhead")).filter(|overhead| !overhead.is_null());
+    let given = spec.get("overhead").filter(|overhead| !overhead.is_null());
+    let Some(cost) = cost.map(|overhead| overhead.get("podFixed").cloned().unwrap_or_default()) else {
+        // An amount that could not be anybody's is told as what it is, by validation.
+        let is_amount = |list: &Value| {
+            Resources::read(Some(list)).is_ok_and(|list| list.iter().all(|(_, one)| !one.amount.is_negative()))
+        };
+        return match given {
+            Some(given) if is_amount(given) => {
+                Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".into())
+            }
+            _ => Ok(()),
+        };
+    };
+    let differs = |given: &Value| given.as_object().is_some_and(|list| !list.is_empty()) && !is_same_list(given, &cost);
+    if given.is_some_and(differs) {
+        return Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".into());
+    }
+    match cost {
+        Value::Null => spec.remove("overhead"),
+        cost => spec.insert("overhead".into(), cost),
+    };
+    Ok(())
+}
+
+/// Whether two lists state the same amounts.
+fn is_same_list(one: &Value, other: &Value) -> bool {
+    let read = |list: &Value| Resources::read(Some(list)).ok();
+    read(one).is_some() && read(one) == read(other)
+}
+
+/// A bound claim grows where its class says that its volumes can. One that is not bound does not grow at all, which is not
+/// said here: its spec is final.
+fn may_grow(claim: &Value, old: Option<&Value>, world: &dyn World) -> Result<(), String> {
+    let Some(old) = old else { return Ok(()) };
+    let size = |claim: &Value| {
+        let size = claim.pointer("/spec/resources/requests/storage")?;
+        quantity_of("storage", size).ok().map(|quantity| quantity.amount())
+    };
+    let is_bound = old.pointer("/status/phase").and_then(Value::as_str) == Some("Bound");
+    if !is_bound || size(claim) <= size(old) {
+        return Ok(());
+    }
+    let class = storage_class(old);
+    let found = world.get(&GroupResource::new("storage.k8s.io", "storageclasses"), "", class);
+    let expands = found.is_some_and(|class| class.get("allowVolumeExpansion").and_then(Value::as_bool) == Some(true));
+    if class.is_empty() || storage_class(claim) != class || !expands {
+        return Err(
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+                    support resize"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 fn one_global_default(name: &str, class: &Value, world: &dyn World) -> Result<(), String> {

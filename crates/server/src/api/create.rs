@@ -35,8 +35,9 @@ impl Api {
             let generates = meta::text(&object, "name").is_empty();
             let author = Author::of(&call, &options);
             let prepared = self.prepare_create(&call, object, Some(&author), &options, &mut warnings).await?;
-            let Prepared { key, draft, reservation: _reservation, turn: _turn } = prepared;
-            match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
+            let Prepared { key, draft, reservation, turn } = prepared;
+            let (kind, dry_run) = (WriteKind::Create(draft), options.dry_run);
+            match self.submit_holding(&key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
                 Ok(written) => {
                     let shown = view.object(&self.parts().cache, &written.object);
                     let mut answer = response::json(StatusCode::CREATED, shown);
@@ -104,10 +105,12 @@ impl Api {
         }
         served.strategy.default(&mut object);
         served.strategy.settle_create(&mut object);
+        self.check_moves(call, &key, None, Some(&object))?;
         let reservation = self.allocate(call, &key, "", &mut object)?;
         let mut errors = meta::validate(&object, served);
         errors.extend(schema_errors(served, &object, None));
         errors.extend(served.strategy.validate(&object));
+        errors.extend(served.strategy.validate_create(&object));
         errors.extend(self.family_errors(&admitting, &mut object, warnings));
         if !errors.is_empty() {
             return Err(call.invalid(&name, &errors));
@@ -131,6 +134,11 @@ impl Api {
             self.parts().cache.get(&ObjectKey::new(namespaces.clone(), "", &key.namespace));
         found.map(|_| ()).ok_or_else(|| ApiError::not_found(&namespaces, &key.namespace))
     }
+}
+
+/// What a write holds until it is answered, if anything.
+pub(super) fn held(reservation: Option<Reservation>, turn: Turn) -> Option<(Option<Reservation>, Turn)> {
+    (reservation.is_some() || turn.is_some()).then_some((reservation, turn))
 }
 
 /// A new object on its way to the sequencer.

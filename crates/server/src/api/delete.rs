@@ -117,6 +117,7 @@ impl Api {
             // What cannot be read can still be removed.
             let old = self.tree(&call.served, &stored).unwrap_or_else(|_| stored.value());
             check_preconditions(key, options, &old)?;
+            self.check_moves(call, key, Some(&old), None)?;
             let mut warnings = Vec::new();
             let reviewed = Reviewed {
                 call,

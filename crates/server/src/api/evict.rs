@@ -56,11 +56,16 @@ impl Api {
         let key = call.key();
         self.review_body(&created_below(&call, &key, options.dry_run), eviction, &mut warnings).await?;
         // Webhooks have seen the eviction, above. They are not asked about the deletion that it comes to: Kubernetes does
-        // not, and nobody's turn may last as long as somebody's webhook takes.
-        let _turn = self.inner.evictions.take(&key.namespace).await;
-        let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
-        check_budget(&self.parts().cache, &stored.value())?;
-        self.delete_reviewed(&call, &key, &options).await?;
+        // not, and nobody's turn may last as long as somebody's webhook takes. In a task of its own, which a client that goes
+        // away does not end: the next one counts what this one has taken.
+        let api = self.clone();
+        let task = tokio::spawn(async move {
+            let _turn = api.inner.evictions.take(&key.namespace).await;
+            let stored = api.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
+            check_budget(&api.parts().cache, &stored.value())?;
+            api.delete_reviewed(&call, &key, &options).await.map(|_| ())
+        });
+        task.await.unwrap_or_else(|_| Err(ApiError::stopping()))?;
         let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(response::value(StatusCode::CREATED, &done))
     }

@@ -141,9 +141,9 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> ApiResult<Vec<FieldErr
     }
     metadata.remove("selfLink");
     if metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null()) {
-        let before = finalizers(old);
+        let before: std::collections::HashSet<&str> = finalizers(old).into_iter().collect();
         let added: Vec<String> =
-            finalizers(object).into_iter().filter(|one| !before.contains(one)).map(|one| format!("{one:?}")).collect();
+            finalizers(object).into_iter().filter(|one| !before.contains(*one)).map(|one| format!("{one:?}")).collect();
         if !added.is_empty() {
             errors.push(FieldError::forbidden(
                 "metadata.finalizers",

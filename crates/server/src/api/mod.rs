@@ -21,6 +21,7 @@ mod list;
 mod managed;
 mod meta;
 mod metrics;
+mod moves;
 mod negotiate;
 mod nonresource;
 mod openapi;

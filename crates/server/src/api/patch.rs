@@ -8,7 +8,7 @@ use kinds::field_error::{FieldError, SHOWN_VALUE_BYTES_MAX};
 use kinds::patch::{self, PatchError};
 use serde_json::Value;
 
-use super::create::Prepared;
+use super::create::{Prepared, held};
 use super::managed::Author;
 use super::negotiate::{PatchType, patch_type};
 use super::options::{FieldValidation, WriteOptions};
@@ -110,8 +110,9 @@ impl Api {
         let new = patch.apply(None, call, expected, options, author, "", warnings)?;
         check_name(call, &new)?;
         let prepared = self.prepare_create(call, new, None, options, warnings).await?;
-        let Prepared { key, draft, reservation: _reservation, turn: _turn } = prepared;
-        match self.submit(&key, WriteKind::Create(draft), options.dry_run, call.now_ms).await? {
+        let Prepared { key, draft, reservation, turn } = prepared;
+        let (kind, dry_run) = (WriteKind::Create(draft), options.dry_run);
+        match self.submit_holding(&key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::AlreadyExists) => Ok(None),
             Err(refused) => Err(self.refused(call, &key, refused)),

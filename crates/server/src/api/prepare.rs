@@ -3,6 +3,7 @@
 //! The order is Kubernetes': what the client sent is read and its unknown fields reported; kind by kind defaults follow;
 //! families may fill in and refuse; then everything is checked and all complaints are answered together.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use families::{Admission, Made, Operation, World};
@@ -141,11 +142,9 @@ pub(super) fn fit(
         Some(custom) => fit_custom(value, custom)?,
     };
     // The reader of a text has named them already, in the order of the text.
-    for problem in unknown.iter().map(|path| format!("unknown field {}", quote(path))) {
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
-    }
+    let known: HashSet<String> = problems.iter().cloned().collect();
+    let others = unknown.iter().map(|path| format!("unknown field {}", quote(path)));
+    problems.extend(others.filter(|problem| !known.contains(problem)));
     Ok((value, problems))
 }
 
@@ -282,7 +281,28 @@ impl Api {
         Err(ApiError::stopping())
     }
 
+    /// The same for a write for which something is held. What is held is let go once the write is answered, also when the
+    /// client has gone away meanwhile and nobody waits for the answer: what was submitted happens.
+    pub(super) async fn submit_holding(
+        &self,
+        key: &ObjectKey,
+        kind: WriteKind,
+        dry_run: bool,
+        now_ms: i64,
+        held: Option<impl Send + 'static>,
+    ) -> ApiResult<Result<Written, Refused>> {
+        let Some(held) = held else { return self.submit(key, kind, dry_run, now_ms).await };
+        let (api, key) = (self.clone(), key.clone());
+        let task = tokio::spawn(async move {
+            let answer = api.submit(&key, kind, dry_run, now_ms).await;
+            drop(held);
+            answer
+        });
+        task.await.unwrap_or_else(|_| Err(ApiError::stopping()))
+    }
+
     pub(super) fn refused(&self, call: &Call, key: &ObjectKey, refused: Refused) -> ApiError {
+        let refused = self.for_reader(call, key, refused);
         ApiError::refused(refused, key, &call.served.kind, &self.parts().families)
     }
 }

@@ -1,5 +1,7 @@
 //! The parts of objects that are read and written by themselves.
 
+use std::collections::HashMap;
+
 use axum::body::Body;
 use http::{Response, StatusCode};
 use rules::GroupResource;
@@ -215,8 +217,11 @@ fn resize(spec: &mut Value, asked: &Value) {
     for list in ["containers", "initContainers"] {
         let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
         let wanted = asked.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        for container in containers.iter_mut().filter_map(Value::as_object_mut) {
-            let Some(source) = wanted.iter().find(|one| one.get("name") == container.get("name")) else { continue };
+        let name = |one: &Value| one.get("name").and_then(Value::as_str).map(str::to_owned);
+        let wanted: HashMap<_, _> = wanted.iter().rev().map(|one| (name(one), one)).collect();
+        for container in containers.iter_mut() {
+            let Some(source) = wanted.get(&name(container)) else { continue };
+            let Some(container) = container.as_object_mut() else { continue };
             for field in ["resources", "resizePolicy"] {
                 if let Some(value) = source.get(field) {
                     container.insert(field.into(), value.clone());

@@ -11,6 +11,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 
 use super::admit::Reviewed;
+use super::create::held;
 use super::managed::Author;
 use super::options::WriteOptions;
 use super::prepare::{Admitting, Expected, check_name, check_size, draft, schema_errors};
@@ -145,7 +146,8 @@ impl Api {
             check_name(call, &new)?;
             self.admit(&admitting, &mut new)?;
         }
-        let _reservation = self.allocate(call, key, subresource, &mut new)?;
+        self.check_moves(call, key, Some(old), Some(&new))?;
+        let reservation = self.allocate(call, key, subresource, &mut new)?;
         // Being put on a node is no wish of the pod's owner, and a status is nobody's wish.
         if served.strategy.counts_generations() && !matches!(subresource, "binding" | "status") {
             meta::count_generation(&mut new, old, served.strategy.counts_metadata())?;
@@ -174,7 +176,7 @@ impl Api {
             self.ask_webhooks(&reviewed, &new, warnings).await?;
         }
         // Written again under the version that is the stored one by now: that is how a storage version is migrated.
-        let _turn = self.settle_definition(call, key, &mut new, Some(old)).await?;
+        let turn = self.settle_definition(call, key, &mut new, Some(old)).await?;
         if new == *old && is_current(served, stored) {
             return Ok(Some(stored.clone()));
         }
@@ -187,7 +189,7 @@ impl Api {
         } else {
             WriteKind::Update { draft, expect, status: subresource == "status" }
         };
-        match self.submit(key, kind, dry_run, call.now_ms).await? {
+        match self.submit_holding(key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::Conflict { .. } | Refused::UidMismatch { .. }) => Ok(None),
             Err(refused) => Err(self.refused(call, key, refused)),

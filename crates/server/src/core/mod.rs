@@ -39,5 +39,5 @@ pub use command::{Answer, AuditReport, Command, Expect, Postponed, Refused, Writ
 pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;
-pub use object::{Draft, DraftError, Object, ObjectKey};
+pub use object::{Draft, DraftError, Object, ObjectKey, string_map};
 pub(crate) use status::PUBLISHED_MAX;

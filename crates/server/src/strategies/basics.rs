@@ -17,7 +17,6 @@ pub struct LimitRanges;
 pub struct Roles;
 pub struct Bindings;
 pub struct Webhooks;
-pub struct ResourceClaims;
 pub struct Events;
 pub struct Counted;
 
@@ -344,61 +343,6 @@ impl Strategy for Webhooks {
 
     fn counts_generations(&self) -> bool {
         true
-    }
-}
-
-impl Strategy for ResourceClaims {
-    fn default(&self, object: &mut Value) {
-        let template = text(object, "kind") == "ResourceClaimTemplate";
-        let Some(spec) = within(object, "spec") else { return };
-        let spec = if template { within(spec, "spec") } else { Some(spec) };
-        let Some(devices) = spec.and_then(|spec| given(spec, "devices")) else { return };
-        each(devices, "requests", |request| {
-            if let Some(exactly) = given(request, "exactly") {
-                default_mode(exactly);
-            }
-            each(request, "firstAvailable", default_mode);
-        });
-    }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let (spec, path) = match text(object, "kind") {
-            "ResourceClaimTemplate" => (&object["spec"]["spec"], "spec.spec"),
-            _ => (&object["spec"], "spec"),
-        };
-        let mut errors = Vec::new();
-        for (at, request) in spec["devices"]["requests"].as_array().into_iter().flatten().enumerate() {
-            let path = format!("{path}.devices.requests[{at}]");
-            let exactly = request.get("exactly");
-            let alternatives = request["firstAvailable"].as_array().map_or(&[][..], Vec::as_slice);
-            if exactly.is_none() && alternatives.is_empty() {
-                let detail = "exactly one of `exactly` or `firstAvailable` is required";
-                errors.push(FieldError::required(&path, detail));
-            }
-            let below = exactly.into_iter().map(|one| (format!("{path}.exactly"), one));
-            let others = alternatives.iter().enumerate().map(|(at, one)| (format!("{path}.firstAvailable[{at}]"), one));
-            for (path, one) in below.chain(others) {
-                if let Some(count) = one.get("count").and_then(Value::as_i64).filter(|count| *count < 0) {
-                    errors.push(FieldError::invalid(format!("{path}.count"), count, "must be greater than zero"));
-                }
-            }
-        }
-        errors
-    }
-
-    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        if object["spec"] == old["spec"] {
-            return Vec::new();
-        }
-        vec![FieldError::invalid("spec", object["spec"].clone(), "field is immutable")]
-    }
-}
-
-fn default_mode(request: &mut Value) {
-    blank(request, "allocationMode", "ExactCount");
-    if text(request, "allocationMode") == "ExactCount" && request.get("count").and_then(Value::as_i64).unwrap_or(0) == 0
-    {
-        request["count"] = 1.into();
     }
 }
 

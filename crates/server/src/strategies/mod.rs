@@ -2,9 +2,11 @@
 //!
 //! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
 
+mod amounts;
 mod autoscalers;
 mod basics;
 pub(crate) mod definitions;
+mod devices;
 mod fill;
 mod network;
 mod nodes;
@@ -33,6 +35,11 @@ pub trait Strategy: Send + Sync {
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
     fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Checks what may be set later but not from the beginning.
+    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 
@@ -157,6 +164,7 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("autoscaling", "horizontalpodautoscalers") => &autoscalers::Autoscalers,
         ("discovery.k8s.io", "endpointslices") => &network::EndpointSlices,
         ("scheduling.k8s.io", "priorityclasses") => &basics::PriorityClasses,
+        ("node.k8s.io", "runtimeclasses") => &nodes::RuntimeClasses,
         ("storage.k8s.io", "csidrivers") => &storage::Drivers,
         ("storage.k8s.io", "storageclasses") => &storage::StorageClasses,
         ("storage.k8s.io", "volumeattributesclasses") => &storage::AttributesClasses,
@@ -164,7 +172,7 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &basics::Bindings,
         ("admissionregistration.k8s.io", _) => &basics::Webhooks,
         ("networking.k8s.io", "networkpolicies") => &network::NetworkPolicies,
-        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &basics::ResourceClaims,
+        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &devices::ResourceClaims,
         ("networking.k8s.io", "ingresses") => &network::Ingresses,
         ("networking.k8s.io", "ingressclasses") => &network::IngressClasses,
         ("policy", "poddisruptionbudgets") | ("resource.k8s.io", "deviceclasses" | "resourceslices") => {

@@ -1,11 +1,37 @@
 //! Nodes: what a kubelet says of its machine. Nothing here runs pods on them.
 
+use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
-use super::Strategy;
+use super::amounts::overhead;
 use super::fill::{absent, each, text, within};
+use super::{NameRule, Strategy};
 
 pub struct Nodes;
+/// How pods are run, and what that costs beside their containers.
+pub struct RuntimeClasses;
+
+impl Strategy for RuntimeClasses {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let handler = text(object, "handler");
+        if handler.is_empty() {
+            errors.push(FieldError::required("handler", ""));
+        } else {
+            let problems = crate::api::name_problems(handler, NameRule::Label);
+            errors.extend(problems.into_iter().map(|why| FieldError::invalid("handler", handler, why)));
+        }
+        overhead(object.pointer("/overhead/podFixed"), "overhead", &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        if object["handler"] == old["handler"] {
+            return Vec::new();
+        }
+        vec![FieldError::invalid("handler", object["handler"].clone(), "field is immutable")]
+    }
+}
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 

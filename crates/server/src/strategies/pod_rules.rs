@@ -3,13 +3,12 @@
 
 use std::collections::HashSet;
 
-use families::kubernetes::names::{is_extended, is_native, is_standard, qualified_name_errors};
 use kinds::field_error::FieldError;
-use quantity::Quantity;
 use rules::selector::{dns_subdomain_problems, label_key_problems, label_value_problems};
 use serde_json::Value;
 
 use super::NameRule;
+use super::amounts::{overhead, pod_level, requirements};
 use super::fill::text;
 use crate::api::name_problems;
 
@@ -19,6 +18,19 @@ const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// Sources of volumes in the order in which a second one is found; others follow them.
 const SOURCES: [&str; 6] = ["emptyDir", "hostPath", "secret", "nfs", "downwardAPI", "configMap"];
+
+/// What a container that was added to a running pod may not have: whatever somebody would have to be charged for.
+const NOT_EPHEMERAL: [&str; 6] = ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"];
+
+/// What stands in a template: as in a pod, but for the containers that only a running pod can be given.
+pub fn template_spec(spec: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = pod_spec(spec, path);
+    if !items(spec, "ephemeralContainers").is_empty() {
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(format!("{path}.ephemeralContainers"), detail));
+    }
+    errors
+}
 
 /// Everything found below `path`, such as `spec.template.spec`.
 pub fn pod_spec(spec: &Value, path: &str) -> Vec<FieldError> {
@@ -33,6 +45,9 @@ pub fn pod_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             container(one, &format!("{path}.{list}[{at}]"), &mut names, &volumes, &mut errors);
         }
     }
+    ephemeral_containers(spec, path, names, &volumes, &mut errors);
+    pod_level(spec, path, &mut errors);
+    overhead(spec.get("overhead"), &format!("{path}.overhead"), &mut errors);
     one_of(spec, "restartPolicy", path, &RESTART, &mut errors);
     one_of(spec, "dnsPolicy", path, &DNS, &mut errors);
     if let Some(seconds) = spec.get("activeDeadlineSeconds").and_then(Value::as_i64)
@@ -63,7 +78,7 @@ pub fn pod_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+pub fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice)
 }
 
@@ -101,6 +116,38 @@ fn volumes<'a>(spec: &'a Value, path: &str, errors: &mut Vec<FieldError>) -> Has
         }
     }
     names
+}
+
+/// Containers added for a look inside. They are charged to nobody, so they may ask for nothing.
+fn ephemeral_containers<'a>(
+    spec: &'a Value,
+    path: &str,
+    mut taken: HashSet<&'a str>,
+    volumes: &HashSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
+    let others = taken.clone();
+    for (at, one) in items(spec, "ephemeralContainers").iter().enumerate() {
+        let path = format!("{path}.ephemeralContainers[{at}]");
+        container(one, &path, &mut taken, volumes, errors);
+        let target = text(one, "targetContainerName");
+        if !target.is_empty() && !others.contains(target) {
+            errors.push(FieldError::not_found(format!("{path}.targetContainerName"), target));
+        }
+        for field in NOT_EPHEMERAL.iter().filter(|field| one.get(**field).is_some_and(is_something)) {
+            let detail = "cannot be set for an Ephemeral Container";
+            errors.push(FieldError::forbidden(format!("{path}.{field}"), detail));
+        }
+    }
+}
+
+fn is_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
 }
 
 fn container<'a>(
@@ -156,73 +203,12 @@ fn container<'a>(
         }
     }
     if let Some(stated) = container.get("resources") {
-        resources(stated, &format!("{path}.resources"), errors);
+        requirements(stated, &format!("{path}.resources"), errors);
     }
 }
 
 pub fn port_number(number: i64, path: &str, errors: &mut Vec<FieldError>) {
     if !(1..=65_535).contains(&number) {
         errors.push(FieldError::invalid(path, number, "must be between 1 and 65535, inclusive"));
-    }
-}
-
-/// What a container states of its resources. An amount below zero would give back what was never taken.
-fn resources(stated: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let read = |list: &str, name: &str| -> Option<(String, Quantity)> {
-        let text = stated.get(list)?.get(name)?.as_str()?;
-        Some((text.to_owned(), Quantity::parse(text).ok()?))
-    };
-    for list in ["limits", "requests"] {
-        for name in stated.get(list).and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name) {
-            let path = format!("{path}.{list}[{name}]");
-            resource_name(name, &path, errors);
-            let Some((text, amount)) = read(list, name) else { continue };
-            if amount.amount().is_negative() {
-                errors.push(FieldError::invalid(&path, text.as_str(), "must be greater than or equal to 0"));
-            }
-            let whole = is_extended(name) || name.starts_with("hugepages-");
-            if whole && amount.amount().to_units().is_none() {
-                errors.push(FieldError::invalid(&path, text, "must be an integer"));
-            }
-        }
-    }
-    for name in stated.get("requests").and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name) {
-        let Some((text, request)) = read("requests", name) else { continue };
-        let promised = is_extended(name) || name.starts_with("hugepages-");
-        match read("limits", name) {
-            Some((limit_text, limit)) => {
-                let detail = match (promised, request.amount().cmp(&limit.amount())) {
-                    (true, order) if order.is_ne() => format!("must be equal to {name} limit of {limit_text}"),
-                    (false, order) if order.is_gt() => {
-                        format!("must be less than or equal to {name} limit of {limit_text}")
-                    }
-                    _ => continue,
-                };
-                errors.push(FieldError::invalid(format!("{path}.requests"), text, detail));
-            }
-            None if promised => {
-                let detail = "Limit must be set for non overcommitable resources";
-                errors.push(FieldError::required(format!("{path}.limits"), detail));
-            }
-            None => {}
-        }
-    }
-}
-
-fn resource_name(name: &str, path: &str, errors: &mut Vec<FieldError>) {
-    let problems = qualified_name_errors(name);
-    if !problems.is_empty() {
-        errors.extend(problems.into_iter().map(|why| FieldError::invalid(path, name, why)));
-        return;
-    }
-    if !name.contains('/') {
-        if !is_standard(name) {
-            errors.push(FieldError::invalid(path, name, "must be a standard resource type or fully qualified"));
-        }
-        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !name.starts_with("hugepages-") {
-            errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
-        }
-    } else if !is_native(name) && !is_extended(name) {
-        errors.push(FieldError::invalid(path, name, "doesn't follow extended resource name standard"));
     }
 }

@@ -175,55 +175,6 @@ pub fn default_template(owner_spec: &mut Value) {
     }
 }
 
-/// The quality of service class that resources amount to.
-pub fn qos_class(spec: &Value) -> &'static str {
-    let mut any = false;
-    let mut guaranteed = true;
-    let pod_level = spec.get("resources").filter(|resources| has_compute(resources));
-    let containers = ["containers", "initContainers"]
-        .into_iter()
-        .filter_map(|list| spec.get(list).and_then(Value::as_array))
-        .flatten()
-        .filter_map(|container| container.get("resources"));
-    let judged: Vec<&Value> = match pod_level {
-        Some(resources) => vec![resources],
-        None => containers.collect(),
-    };
-    if judged.is_empty() {
-        return "BestEffort";
-    }
-    for resources in judged {
-        any |= has_compute(resources);
-        for name in ["cpu", "memory"] {
-            let amount = |list: &str| {
-                let text = resources.get(list)?.get(name)?.as_str()?;
-                quantity::Quantity::parse(text)
-                    .ok()
-                    .map(|quantity| quantity.amount())
-                    .filter(|amount| !amount.is_zero())
-            };
-            let (request, limit) = (amount("requests"), amount("limits"));
-            guaranteed &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
-fn has_compute(resources: &Value) -> bool {
-    let positive = |value: &Value| {
-        let parsed = value.as_str().and_then(|text| quantity::Quantity::parse(text).ok());
-        parsed.is_some_and(|quantity| !quantity.amount().is_zero() && !quantity.amount().is_negative())
-    };
-    ["requests", "limits"]
-        .into_iter()
-        .filter_map(|list| resources.get(list))
-        .any(|list| ["cpu", "memory"].into_iter().filter_map(|name| list.get(name)).any(positive))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,21 +190,6 @@ mod tests {
             ("nginx@sha256:abc", false),
         ] {
             assert_eq!(is_latest(image), latest, "{image}");
-        }
-    }
-
-    #[test]
-    fn quality_of_service_follows_requests_and_limits() {
-        let spec = |resources: Value| json!({"containers": [{"resources": resources}]});
-        for (resources, class) in [
-            (json!({}), "BestEffort"),
-            (json!({"requests": {"cpu": "0"}}), "BestEffort"),
-            (json!({"requests": {"cpu": "1"}}), "Burstable"),
-            (json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed"),
-            (json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable"),
-            (json!({"requests": {"example.com/gpu": "1"}}), "BestEffort"),
-        ] {
-            assert_eq!(qos_class(&spec(resources.clone())), class, "{resources}");
         }
     }
 }

@@ -1,17 +1,20 @@
 //! Pods: stored and counted; nothing runs them.
 
+use std::collections::{HashMap, HashSet};
+
+use families::kubernetes::usage::pod::{QosClass, computed_qos_class};
 use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
-use super::Strategy;
 use super::fill::{absent, text, within};
-use super::pod_rules::pod_spec;
-use super::pod_spec::{default_host_ports, default_pod_requests, default_pod_spec, qos_class};
+use super::pod_rules::{items, pod_spec};
+use super::pod_spec::{default_host_ports, default_pod_requests, default_pod_spec};
+use super::{Strategy, amounts};
 
 pub struct Pods;
 
-/// Fields of a pod's spec that may change after it was made.
-const MUTABLE: &[&str] = &["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"];
+/// Fields of a pod's spec that may change after it was made, each in one direction ([`one_way`]).
+const MUTABLE: &[&str] = &["activeDeadlineSeconds", "tolerations", "schedulingGates"];
 
 impl Strategy for Pods {
     fn default(&self, object: &mut Value) {
@@ -25,8 +28,8 @@ impl Strategy for Pods {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        let class = object.get("spec").map_or("BestEffort", qos_class);
-        object["status"] = json!({"phase": "Pending", "qosClass": class});
+        let class = computed_qos_class(object).unwrap_or(QosClass::BestEffort);
+        object["status"] = json!({"phase": "Pending", "qosClass": class.as_str()});
         if let Some(spec) = within(object, "spec") {
             absent(spec, "serviceAccountName", "default");
             absent(spec, "serviceAccount", "default");
@@ -55,28 +58,48 @@ impl Strategy for Pods {
         pod_spec(&object["spec"], "spec")
     }
 
-    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        if comparable(object) == comparable(old) {
-            return Vec::new();
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let spec = &object["spec"];
+        let mut errors = Vec::new();
+        if !items(spec, "ephemeralContainers").is_empty() {
+            errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
         }
-        vec![FieldError::forbidden(
-            "spec",
-            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
-             `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
-             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
-        )]
+        if !text(spec, "nodeName").is_empty() && !items(spec, "schedulingGates").is_empty() {
+            let detail = "cannot be set until all schedulingGates have been cleared";
+            errors.push(FieldError::forbidden("spec.nodeName", detail));
+        }
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = one_way(&object["spec"], &old["spec"]);
+        if errors.is_empty() && comparable(object, old) != comparable(old, old) {
+            errors.push(FieldError::forbidden(
+                "spec",
+                "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+                 `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+                 `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+            ));
+        }
+        errors
     }
 
     /// What comes through a side door is looked at as closely: a resize states amounts again, and quotas go by the class that
     /// a status names.
     fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
-        match subresource {
+        let mut errors = match subresource {
             "resize" | "ephemeralcontainers" => pod_spec(&object["spec"], "spec"),
             "status" if text(&object["status"], "qosClass") != text(&old["status"], "qosClass") => {
                 vec![FieldError::invalid("status.qosClass", text(&object["status"], "qosClass"), "field is immutable")]
             }
             _ => Vec::new(),
+        };
+        match subresource {
+            "resize" => errors.extend(amounts::resize(object, old)),
+            "ephemeralcontainers" => errors.extend(only_added_containers(&object["spec"], &old["spec"])),
+            _ => {}
         }
+        errors
     }
 
     fn returns_deleted_object(&self) -> bool {
@@ -131,11 +154,74 @@ fn default_pod_level(pod: &mut Value) {
     }
 }
 
+/// What may change in one direction only: a deadline is set or brought nearer, tolerations come, gates go. A pod's deadline is
+/// what a quota of terminating pods looks at.
+fn one_way(spec: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let deadline = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
+    match (deadline(old), deadline(spec)) {
+        (Some(_), None) => {
+            let detail = "must not update from a positive integer to nil value";
+            errors.push(FieldError::invalid("spec.activeDeadlineSeconds", Value::Null, detail));
+        }
+        (Some(old), Some(new)) if new > old => {
+            let detail = "must be less than or equal to previous value";
+            errors.push(FieldError::invalid("spec.activeDeadlineSeconds", new, detail));
+        }
+        _ => {}
+    }
+    // How long something is tolerated may change; a text tells tolerations that are otherwise alike.
+    let told = |toleration: &Value| {
+        let mut told = toleration.clone();
+        if let Value::Object(map) = &mut told {
+            map.remove("tolerationSeconds");
+        }
+        told.to_string()
+    };
+    let now: HashSet<String> = items(spec, "tolerations").iter().map(told).collect();
+    if items(old, "tolerations").iter().any(|toleration| !now.contains(&told(toleration))) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden("spec.tolerations", detail));
+    }
+    let known: HashSet<&str> = items(old, "schedulingGates").iter().map(|gate| text(gate, "name")).collect();
+    for (at, gate) in items(spec, "schedulingGates").iter().enumerate() {
+        let name = text(gate, "name");
+        if !known.contains(name) {
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.push(FieldError::forbidden(format!("spec.schedulingGates[{at}].name"), detail));
+        }
+    }
+    errors
+}
+
+/// Containers for a look inside are added; those that are there stay as they are.
+fn only_added_containers(spec: &Value, old: &Value) -> Vec<FieldError> {
+    let now: HashMap<&str, &Value> =
+        items(spec, "ephemeralContainers").iter().map(|one| (text(one, "name"), one)).collect();
+    let mut errors = Vec::new();
+    for known in items(old, "ephemeralContainers") {
+        let name = text(known, "name");
+        let what = match now.get(name) {
+            None => "removed",
+            Some(now) if *now != known => "changed",
+            Some(_) => continue,
+        };
+        let detail = format!("existing ephemeral containers {name:?} may not be {what}\n");
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
+    }
+    errors
+}
+
 /// The spec without what may change.
-fn comparable(object: &Value) -> Value {
+fn comparable(object: &Value, old: &Value) -> Value {
+    let grace = |object: &Value| object["spec"]["terminationGracePeriodSeconds"].as_i64();
+    let mended_grace = grace(old).filter(|seconds| *seconds < 0 && grace(object) == Some(1));
     let mut spec = object.get("spec").cloned().unwrap_or_default();
     if let Value::Object(map) = &mut spec {
         map.retain(|field, _| !MUTABLE.contains(&field.as_str()));
+        if let Some(seconds) = mended_grace {
+            map.insert("terminationGracePeriodSeconds".into(), seconds.into());
+        }
         for list in ["containers", "initContainers"] {
             for container in map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Value::Object(container) = container {

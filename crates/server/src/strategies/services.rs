@@ -1,11 +1,14 @@
 //! Services. Cluster addresses and node ports are given out by the caller, which knows what is taken.
 
+use std::collections::{HashMap, HashSet};
+
 use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::fill::{absent, blank, each, text, within};
-use super::pod_rules::port_number;
+use super::pod_rules::{items, port_number};
 use super::{NameRule, Strategy};
+use crate::api::name_problems;
 
 pub struct Services;
 
@@ -37,7 +40,7 @@ impl Strategy for Services {
             }
         });
         let kind = text(spec, "type").to_owned();
-        if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        if is_outward(spec) {
             blank(spec, "externalTrafficPolicy", "Cluster");
         }
         if kind != "ExternalName" {
@@ -68,6 +71,13 @@ impl Strategy for Services {
             return;
         }
         settle_families(spec);
+        // A health check port once given is kept while it is needed, and goes when it no longer is.
+        let known = &old["spec"];
+        if needs_health_check(spec) && needs_health_check(known) {
+            absent(spec, "healthCheckNodePort", known["healthCheckNodePort"].clone());
+        } else if needs_health_check(known) && spec.get("healthCheckNodePort") == known.get("healthCheckNodePort") {
+            remove(spec, &["healthCheckNodePort"]);
+        }
         for field in ["clusterIP", "clusterIPs"] {
             if let Some(known) = old["spec"].get(field) {
                 absent(spec, field, known.clone());
@@ -79,18 +89,21 @@ impl Strategy for Services {
                     port.remove("nodePort");
                 }
             });
-            if let Value::Object(map) = spec {
-                map.remove("externalTrafficPolicy");
-                map.remove("allocateLoadBalancerNodePorts");
+            remove(spec, &["allocateLoadBalancerNodePorts"]);
+            if !is_outward(spec) {
+                remove(spec, &["externalTrafficPolicy"]);
             }
             return;
         }
         // Node ports of ports that stay are kept.
-        let known: Vec<Value> = old["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let known: HashMap<_, _> = items(&old["spec"], "ports")
+            .iter()
+            .rev()
+            .filter_map(|port| Some((place(port), port.get("nodePort")?)))
+            .collect();
         each(spec, "ports", |port| {
-            let same = known.iter().find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
-            if let Some(number) = same.and_then(|old| old.get("nodePort")) {
-                absent(port, "nodePort", number.clone());
+            if let Some(number) = known.get(&place(port)) {
+                absent(port, "nodePort", (*number).clone());
             }
         });
     }
@@ -104,7 +117,12 @@ impl Strategy for Services {
         if !kinds.contains(&kind) {
             errors.push(FieldError::not_supported("spec.type", kind, &kinds));
         }
-        let ports = spec.get("ports").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if headless && matches!(kind, "LoadBalancer" | "NodePort") {
+            let detail = format!("may not be set to 'None' for {kind} services");
+            errors.push(FieldError::invalid("spec.clusterIPs[0]", "None", detail));
+        }
+        let ports = items(spec, "ports");
+        let (mut names, mut places, mut node_ports) = (HashSet::new(), HashSet::new(), HashSet::new());
         if ports.is_empty() && !headless && kind != "ExternalName" {
             errors.push(FieldError::required("spec.ports", ""));
         }
@@ -118,12 +136,23 @@ impl Strategy for Services {
             if !PROTOCOLS.contains(&protocol) {
                 errors.push(FieldError::not_supported(format!("spec.ports[{at}].protocol"), protocol, &PROTOCOLS));
             }
-            let name = text(port, "name");
-            if !name.is_empty() && ports[..at].iter().any(|other| text(other, "name") == name) {
-                errors.push(FieldError::duplicate(format!("spec.ports[{at}].name"), name));
+            let (name, path) = (text(port, "name"), format!("spec.ports[{at}].name"));
+            if !name.is_empty() {
+                let problems = name_problems(name, NameRule::Label);
+                errors.extend(problems.into_iter().map(|why| FieldError::invalid(&path, name, why)));
+                if !names.insert(name) {
+                    errors.push(FieldError::duplicate(path, name));
+                }
+            } else if ports.len() > 1 {
+                errors.push(FieldError::required(path, ""));
             }
-            if ports.len() > 1 && text(port, "name").is_empty() {
-                errors.push(FieldError::required(format!("spec.ports[{at}].name"), ""));
+            if !places.insert(place(port)) {
+                let shown = json!({"Name": "", "Protocol": protocol, "AppProtocol": null, "Port": number, "TargetPort": 0, "NodePort": 0});
+                errors.push(FieldError::duplicate(format!("spec.ports[{at}]"), shown));
+            }
+            let node_port = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
+            if node_port != 0 && !node_ports.insert((node_port, protocol)) {
+                errors.push(FieldError::duplicate(format!("spec.ports[{at}].nodePort"), node_port));
             }
         }
         let affinity = text(spec, "sessionAffinity");
@@ -133,6 +162,7 @@ impl Strategy for Services {
         if kind == "ExternalName" && text(spec, "externalName").is_empty() {
             errors.push(FieldError::required("spec.externalName", ""));
         }
+        outward_traffic(spec, &mut errors);
         errors
     }
 
@@ -140,6 +170,10 @@ impl Strategy for Services {
         let (new, known) = (text(&object["spec"], "clusterIP"), text(&old["spec"], "clusterIP"));
         if !known.is_empty() && known != new && text(&object["spec"], "type") != "ExternalName" {
             return vec![FieldError::invalid("spec.clusterIPs[0]", new, "may not change once set")];
+        }
+        let needed = needs_health_check(&object["spec"]) && needs_health_check(&old["spec"]);
+        if needed && health_check_port(&object["spec"]) != health_check_port(&old["spec"]) {
+            return vec![FieldError::forbidden("spec.healthCheckNodePort", "field is immutable")];
         }
         Vec::new()
     }
@@ -154,6 +188,55 @@ impl Strategy for Services {
 
     fn selectable_fields(&self) -> &'static [&'static str] {
         &["spec.clusterIP", "spec.type"]
+    }
+}
+
+/// Whether it is reached from outside.
+fn is_outward(spec: &Value) -> bool {
+    match text(spec, "type") {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !items(spec, "externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether each node is asked for itself whether it has any business with the Service.
+fn needs_health_check(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+fn health_check_port(spec: &Value) -> i64 {
+    spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A port of every node is held only by who needs one: a quota counts them by the Service's type.
+fn outward_traffic(spec: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text(spec, "externalTrafficPolicy");
+    let path = "spec.externalTrafficPolicy";
+    if !is_outward(spec) {
+        if !policy.is_empty() {
+            errors.push(FieldError::invalid(path, policy, "may only be set for externally-accessible services"));
+        }
+    } else if !matches!(policy, "Cluster" | "Local") {
+        errors.push(FieldError::not_supported(path, policy, &["Cluster", "Local"]));
+    }
+    let number = health_check_port(spec);
+    if !needs_health_check(spec) && number != 0 {
+        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.push(FieldError::invalid("spec.healthCheckNodePort", number, detail));
+    }
+}
+
+/// What tells the ports of a Service apart.
+fn place(port: &Value) -> (i64, &str) {
+    (port.get("port").and_then(Value::as_i64).unwrap_or(0), text(port, "protocol"))
+}
+
+fn remove(spec: &mut Value, fields: &[&str]) {
+    if let Value::Object(map) = spec {
+        for field in fields {
+            map.remove(*field);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Claims, volumes and their classes.
 
+use families::kubernetes::resources::quantity_of;
 use kinds::field_error::FieldError;
+use quantity::Amount;
 use serde_json::{Value, json};
 
 use super::Strategy;
@@ -13,6 +15,43 @@ pub struct Drivers;
 pub struct AttributesClasses;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+/// The older way to name a claim's class, which wins.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+fn annotated_class(claim: &Value) -> Option<&str> {
+    claim.get("metadata")?.get("annotations")?.get(CLASS_ANNOTATION)?.as_str()
+}
+
+/// Storage is counted by class: a claim does not change it, by whichever way it is named. An annotation may give way to the
+/// field that says the same.
+fn class_is_final(object: &Value, old: &Value) -> Vec<FieldError> {
+    let (now, before) = (annotated_class(object), annotated_class(old));
+    let field = object["spec"].get("storageClassName").and_then(Value::as_str);
+    let moved = now.is_none() && before.is_some() && field == before;
+    if now == before || moved {
+        return Vec::new();
+    }
+    let path = format!("metadata.annotations.{CLASS_ANNOTATION}");
+    vec![FieldError::invalid(path, now.unwrap_or_default(), "field is immutable")]
+}
+
+/// Makes a field that may differ the same.
+fn carry(field: &str, from: &Value, to: &mut Value) {
+    let Value::Object(to) = to else { return };
+    match from.get(field) {
+        Some(value) => to.insert(field.to_owned(), value.clone()),
+        None => to.remove(field),
+    };
+}
+
+fn amount(value: &Value) -> Option<Amount> {
+    quantity_of("storage", value).ok().map(|quantity| quantity.amount())
+}
+
+fn size(claim: &Value) -> Option<Amount> {
+    claim.pointer("/spec/resources/requests/storage").and_then(amount)
+}
 
 /// Adds a finalizer that is not there yet.
 fn protect(object: &mut Value, finalizer: &str) {
@@ -46,11 +85,20 @@ impl Strategy for Claims {
         if spec.get("accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
         }
+        let (mut alone, mut shared) = (false, false);
         for mode in spec.get("accessModes").and_then(Value::as_array).into_iter().flatten() {
             let mode = mode.as_str().unwrap_or_default();
             if !ACCESS_MODES.contains(&mode) {
                 errors.push(FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES));
+            } else if mode == "ReadWriteOncePod" {
+                alone = true;
+            } else {
+                shared = true;
             }
+        }
+        if alone && shared {
+            let detail = "may not use ReadWriteOncePod with other access modes";
+            errors.push(FieldError::forbidden("spec.accessModes", detail));
         }
         match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
             None => errors.push(FieldError::required("spec.resources[storage]", "")),
@@ -68,36 +116,53 @@ impl Strategy for Claims {
         errors
     }
 
-    /// A claim may grow, be bound, and change its attributes class; the rest of its spec is final.
+    /// What a claim was charged for is final, but for what a bound one may become: larger where its class allows that, and of
+    /// another attributes class.
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        let fixed = |object: &Value| {
-            let mut spec = object["spec"].clone();
-            if let Value::Object(map) = &mut spec {
-                map.remove("volumeAttributesClassName");
-                map.remove("resources");
-                map.remove("volumeName");
-            }
-            spec
-        };
-        let renamed = text(&old["spec"], "volumeName") != text(&object["spec"], "volumeName")
-            && !text(&old["spec"], "volumeName").is_empty();
-        if renamed || fixed(object) != fixed(old) {
-            return vec![FieldError::forbidden(
+        let mut errors = class_is_final(object, old);
+        let (mut new_spec, mut old_spec) = (object["spec"].clone(), old["spec"].clone());
+        if text(&old_spec, "volumeName").is_empty() {
+            carry("volumeName", &new_spec, &mut old_spec);
+        }
+        // A default class that came later may still be given to a claim without one; so may the annotation's, as a field.
+        let is_classless = old_spec.get("storageClassName").is_none_or(Value::is_null);
+        let annotated = annotated_class(old);
+        let named = new_spec.get("storageClassName").and_then(Value::as_str).map(str::to_owned);
+        if is_classless && annotated.is_none_or(|class| named.as_deref() == Some(class)) {
+            carry("storageClassName", &new_spec, &mut old_spec);
+        }
+        let is_bound = text(&object["status"], "phase") == "Bound";
+        let (size, old_size) = (size(object), size(old));
+        if is_bound || size == old_size {
+            let known = old_spec["resources"]["requests"]["storage"].clone();
+            new_spec["resources"]["requests"]["storage"] = known;
+        }
+        if is_bound {
+            carry("volumeAttributesClassName", &new_spec, &mut old_spec);
+        }
+        if new_spec != old_spec {
+            errors.push(FieldError::forbidden(
                 "spec",
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
-            )];
+            ));
         }
-        let size = |object: &Value| {
-            let text = object.pointer("/spec/resources/requests/storage").and_then(Value::as_str)?;
-            quantity::Quantity::parse(text).ok().map(|quantity| quantity.amount())
-        };
-        let allocated = old.pointer("/status/capacity/storage").and_then(Value::as_str);
-        let floor = allocated.and_then(|text| quantity::Quantity::parse(text).ok()).map(|quantity| quantity.amount());
-        if size(object) < size(old) && size(object) < floor.or(size(old)) {
+        // Down to what the volume has, so that a growth that failed can be taken back.
+        let has = old.pointer("/status/capacity/storage").and_then(amount);
+        if size < old_size && has.is_none_or(|has| size <= Some(has)) {
             let detail = "field can not be less than status.capacity";
-            return vec![FieldError::forbidden("spec.resources.requests.storage", detail)];
+            errors.push(FieldError::forbidden("spec.resources.requests.storage", detail));
         }
-        Vec::new()
+        let attributes = |object: &Value| text(&object["spec"], "volumeAttributesClassName").to_owned();
+        let applied = !text(&old["status"], "currentVolumeAttributesClassName").is_empty();
+        if applied && attributes(object).is_empty() && !attributes(old).is_empty() {
+            let detail = "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil";
+            errors.push(FieldError::forbidden("spec.volumeAttributesClassName", detail));
+        }
+        errors
+    }
+
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        class_is_final(object, old)
     }
 
     fn returns_deleted_object(&self) -> bool {
@@ -130,8 +195,12 @@ impl Strategy for Volumes {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        if object.pointer("/spec/capacity/storage").is_none() {
-            errors.push(FieldError::required("spec.capacity", ""));
+        match object.pointer("/spec/capacity/storage") {
+            None => errors.push(FieldError::required("spec.capacity", "")),
+            Some(size) if amount(size).is_none_or(|amount| amount.is_zero() || amount.is_negative()) => {
+                errors.push(FieldError::invalid("spec.capacity[storage]", size.clone(), "must be greater than zero"));
+            }
+            Some(_) => {}
         }
         if object.pointer("/spec/accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             errors.push(FieldError::required("spec.accessModes", ""));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, each, given, text, within};
-use super::pod_rules::pod_spec;
+use super::pod_rules::template_spec;
 use super::pod_spec::default_template;
 
 /// The kinds of this file differ in defaults and little else.
@@ -49,7 +49,7 @@ pub static CRON_JOBS: Workload =
     Workload { default: cron_job, check: checked_cron_job, selector_is_final: false, ..USUAL };
 pub static POD_TEMPLATES: Workload = Workload {
     default: default_template,
-    check: |object, errors| errors.extend(pod_spec(&object["template"]["spec"], "template.spec")),
+    check: |object, errors| errors.extend(template_spec(&object["template"]["spec"], "template.spec")),
     returns: true,
     ..USUAL
 };
@@ -128,7 +128,7 @@ fn selected_template(object: &Value, errors: &mut Vec<FieldError>) {
         let detail = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", json!(labels), detail));
     }
-    errors.extend(pod_spec(&object["spec"]["template"]["spec"], "spec.template.spec"));
+    errors.extend(template_spec(&object["spec"]["template"]["spec"], "spec.template.spec"));
     restarts(object, errors);
 }
 
@@ -153,7 +153,7 @@ fn labelled_template(object: &Value, errors: &mut Vec<FieldError>) {
         let detail = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", json!(labels), detail));
     }
-    errors.extend(pod_spec(&template["spec"], "spec.template.spec"));
+    errors.extend(template_spec(&template["spec"], "spec.template.spec"));
     restarts(object, errors);
 }
 
@@ -181,7 +181,7 @@ fn job_rules(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     let pod = &spec["template"]["spec"];
-    errors.extend(pod_spec(pod, &format!("{path}.template.spec")));
+    errors.extend(template_spec(pod, &format!("{path}.template.spec")));
     if text(pod, "restartPolicy") == "Always" {
         let detail = "valid values: \"OnFailure\", \"Never\"";
         errors.push(FieldError::required(format!("{path}.template.spec.restartPolicy"), detail));

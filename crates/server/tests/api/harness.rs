@@ -1,7 +1,8 @@
 //! A whole API server in memory, and a small language for asking it things.
 //!
 //! ```text
-//! POST /api/v1/namespaces                         a request: method, path, then Header:value words ("_" is a space)
+//! POST /api/v1/namespaces                         a request: method, path, then Header:value words ("_" is a space);
+//!                                                 As:USER asks as that user instead of an administrator
 //!   {"metadata": {"name": "a"}}                   its body, as many indented lines as it takes
 //!   201  metadata.name=a  metadata.uid>uid        the answer: code, then what must hold, two spaces apart
 //! ```
@@ -94,7 +95,8 @@ impl Server {
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {
-        let mut service = self.admin();
+        let user = request.headers().get("As").and_then(|user| user.to_str().ok());
+        let mut service = user.map_or_else(|| self.admin(), |user| self.as_user(user, &[]));
         let answer = ServiceExt::<Request<Body>>::ready(&mut service).await.expect("infallible");
         let answer = answer.call(request).await.expect("infallible");
         let (parts, body) = answer.into_parts();

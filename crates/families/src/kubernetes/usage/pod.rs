@@ -129,6 +129,12 @@ pub fn pod_asks(pod: &Value) -> Result<(Resources, Resources), UsageError> {
     Ok((sum.requests, sum.limits))
 }
 
+/// What the containers of a pod ask for together, requests and limits, whatever the pod states as a whole.
+pub fn containers_ask(pod: &Value) -> Result<(Resources, Resources), UsageError> {
+    let (sum, _) = containers_sum(pod, &Statuses::default())?;
+    Ok((sum.requests, sum.limits))
+}
+
 /// What the containers of a pod request together, of what a pod may state as a whole and promise more of than there is.
 pub fn container_requests(pod: &Value) -> Result<Vec<(String, String)>, UsageError> {
     let (sum, _) = containers_sum(pod, &Statuses::default())?;

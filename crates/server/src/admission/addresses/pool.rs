@@ -74,8 +74,9 @@ impl Pool {
 
     /// Notes that a stored Service had some numbers and now has others. What is stored is a fact: a number outside the
     /// range (from before the range was changed) is nobody's business, one that two Services have stays the first one's.
+    /// Both lists are sorted.
     pub fn store(&mut self, place: &Place, before: &[u32], now: &[u32]) {
-        for number in before.iter().filter(|number| !now.contains(number)) {
+        for number in before.iter().filter(|number| now.binary_search(number).is_err()) {
             if let Some(holder) = self.holders.get_mut(number).filter(|holder| holder.place == *place) {
                 holder.stored = false;
                 self.drop_idle(*number);
