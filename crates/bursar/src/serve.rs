@@ -36,6 +36,9 @@ pub struct Args {
     /// Start although acknowledged writes are missing at the end of the log, once, and go on with what is left
     #[arg(long)]
     accept_data_loss: bool,
+    /// Built-in controllers to run: * for all, NAME, or -NAME to leave one out [default: *]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
+    controllers: Vec<String>,
     /// Everything else, in YAML; flags win over it (docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -65,6 +68,9 @@ impl Args {
             config.disable_admission = self.disable_admission;
         }
         config.accept_data_loss = self.accept_data_loss;
+        if !self.controllers.is_empty() {
+            config.controllers = self.controllers;
+        }
         config.check()?;
         Ok(config)
     }

@@ -59,6 +59,11 @@ impl Node {
         owner.namespace.is_none() || owner.namespace == self.namespace
     }
 
+    /// Whether it is being deleted in the foreground.
+    fn waits_for_dependents(&self) -> bool {
+        self.deleting && self.has_finalizer(FOREGROUND)
+    }
+
     fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
@@ -250,37 +255,45 @@ impl Graph {
         Ok(true)
     }
 
-    /// Removes an object whose owners are all gone; lets go of the gone ones while another is left.
+    /// Removes an object whose owners are all gone, or wait for its going; while one is left that neither is, the object stays
+    /// and lets go of the others.
     async fn collect(&mut self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
         if node.owners.is_empty() {
             return Ok(true);
         }
-        let (mut solid, mut gone) = (false, Vec::new());
-        let mut waited_for = false;
+        let (mut solid, mut left) = (false, Vec::new());
+        let mut is_waited_for = false;
         for owner in &node.owners {
             match self.nodes.get(&owner.uid).filter(|known| node.may_be_owned_by(known)) {
-                Some(known) => {
-                    let foreground = known.deleting && known.has_finalizer(FOREGROUND);
-                    waited_for |= foreground && owner.block_owner_deletion == Some(true);
-                    solid |= !foreground;
+                Some(known) if known.waits_for_dependents() => {
+                    is_waited_for = true;
+                    left.push(owner.uid.clone());
                 }
+                Some(_) => solid = true,
                 None if self.lives(&owner.uid, node) => solid = true,
                 // What has no owners itself is not in the graph: ask, once.
                 None if self.exists(client, node, owner).await? => {
                     solid = true;
                     self.alive.entry(owner.uid.clone()).or_default().insert(node.namespace.clone());
                 }
-                None => gone.push(owner.uid.clone()),
+                None => left.push(owner.uid.clone()),
             }
         }
         if solid {
-            if !gone.is_empty() {
-                let kept: Vec<_> = node.owners.iter().filter(|owner| !gone.contains(&owner.uid)).collect();
+            if !left.is_empty() {
+                let kept: Vec<_> = node.owners.iter().filter(|owner| !left.contains(&owner.uid)).collect();
                 self.patch(client, node, uid, json!({"ownerReferences": kept})).await?;
             }
             return Ok(true);
         }
-        let policy = if waited_for && self.dependents.contains_key(uid) {
+        let below: Vec<bool> = self.owned(uid, node).map(|(_, one)| one.waits_for_dependents()).collect();
+        if is_waited_for && below.contains(&true) {
+            // Owners that wait for each other in a circle would wait for ever: this one holds nobody up.
+            let free = |owner: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..owner.clone() };
+            let owners: Vec<_> = node.owners.iter().map(free).collect();
+            self.patch(client, node, uid, json!({"ownerReferences": owners})).await?;
+        }
+        let policy = if is_waited_for && !below.is_empty() {
             PropagationPolicy::Foreground
         } else {
             PropagationPolicy::Background
@@ -297,26 +310,18 @@ impl Graph {
         self.drop_finalizer(client, uid, node, ORPHAN).await
     }
 
-    async fn delete_dependents(&self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
-        let mut blocked = false;
-        for (dependent, child) in self.owned(uid, node) {
-            let blocks =
-                self.owners(dependent).iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true));
-            blocked |= blocks;
+    /// Lets go of an object in the foreground once nothing it waits for is left. What else owns its dependents keeps them.
+    async fn delete_dependents(&mut self, client: &Client, uid: &str, node: &Node) -> Result<bool, Failed> {
+        let dependents: Vec<(Uid, Node)> =
+            self.owned(uid, node).map(|(uid, child)| (uid.clone(), child.clone())).collect();
+        let mut is_blocked = false;
+        for (dependent, child) in dependents {
+            is_blocked |= child.owners.iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true));
             if !child.deleting {
-                self.collect_one(client, dependent, child).await?;
+                self.collect(client, &dependent, &child).await?;
             }
         }
-        if blocked { Ok(false) } else { self.drop_finalizer(client, uid, node, FOREGROUND).await }
-    }
-
-    async fn collect_one(&self, client: &Client, uid: &str, node: &Node) -> Result<(), Failed> {
-        let policy = if self.dependents.contains_key(uid) {
-            PropagationPolicy::Foreground
-        } else {
-            PropagationPolicy::Background
-        };
-        self.delete(client, node, uid, policy).await
+        if is_blocked { Ok(false) } else { self.drop_finalizer(client, uid, node, FOREGROUND).await }
     }
 
     async fn drop_finalizer(&self, client: &Client, uid: &str, node: &Node, gone: &str) -> Result<bool, Failed> {

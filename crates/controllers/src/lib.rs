@@ -2,6 +2,8 @@
 //!
 //! Start reading at [`start`]. In `bursar serve` the client is wired to the server in the same process.
 
+mod adoption;
+mod choice;
 mod custom_resources;
 mod deployments;
 mod event_expiry;
@@ -9,18 +11,22 @@ mod events;
 mod garbage;
 mod glance;
 mod namespaces;
+mod pace;
 mod pods;
 mod pool_claims;
 mod replicas;
 mod resource_pools;
 mod resources;
+mod rollout;
 mod run;
 mod service_accounts;
 mod volumes;
 
+use futures::future::BoxFuture;
 use kube::Client;
 use tokio::task::JoinSet;
 
+pub use choice::{Choice, UnknownController};
 pub use run::Failed;
 
 /// What the loops need to know besides the API.
@@ -30,24 +36,42 @@ pub struct Settings {
     pub root_ca_pem: String,
     /// How long an event is kept after it was last told.
     pub event_ttl: std::time::Duration,
+    /// Which of them run.
+    pub chosen: Choice,
 }
 
-/// Starts every controller. They run until the set is dropped or shut down; each restarts its watches by itself.
+/// Starts the chosen controllers. They run until the set is dropped or shut down; each restarts its watches by itself.
 pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
     let mut set = JoinSet::new();
     let mut pods = pods::Pods::new();
-    set.spawn(namespaces::run(client.clone()));
-    set.spawn(event_expiry::run(client.clone(), settings.event_ttl));
-    set.spawn(service_accounts::run(client.clone(), settings));
-    set.spawn(garbage::run(client.clone()));
-    set.spawn(volumes::claims(client.clone(), pods.claimants(), pods.changes()));
-    set.spawn(volumes::volumes(client.clone()));
-    set.spawn(replicas::replica_sets(client.clone(), pods.changes()));
-    set.spawn(replicas::replication_controllers(client.clone(), pods.changes()));
-    set.spawn(pods.run(client.clone()));
-    set.spawn(deployments::run(client.clone()));
-    set.spawn(resource_pools::run(client.clone()));
-    set.spawn(pool_claims::run(client.clone()));
-    set.spawn(custom_resources::run(client));
+    let chosen = settings.chosen.clone();
+    let mut spawn = |name: &str, task: BoxFuture<'static, ()>| {
+        if chosen.runs(name) {
+            set.spawn(task);
+        }
+    };
+    spawn("namespace", Box::pin(namespaces::run(client.clone())));
+    spawn("event-expiry", Box::pin(event_expiry::run(client.clone(), settings.event_ttl)));
+    spawn("serviceaccount", Box::pin(service_accounts::run(client.clone(), settings)));
+    spawn("garbagecollector", Box::pin(garbage::run(client.clone())));
+    // Who does not listen is not told: a listener that never runs would hold up the others.
+    if chosen.runs("persistentvolumeclaim") {
+        spawn("persistentvolumeclaim", Box::pin(volumes::claims(client.clone(), pods.claimants(), pods.changes())));
+    }
+    spawn("persistentvolume", Box::pin(volumes::volumes(client.clone())));
+    if chosen.runs("replicaset") {
+        spawn("replicaset", Box::pin(replicas::replica_sets(client.clone(), pods.owned(), pods.changes())));
+    }
+    if chosen.runs("replicationcontroller") {
+        let task = replicas::replication_controllers(client.clone(), pods.owned(), pods.changes());
+        spawn("replicationcontroller", Box::pin(task));
+    }
+    spawn("deployment", Box::pin(deployments::run(client.clone())));
+    spawn("resourcepool", Box::pin(resource_pools::run(client.clone())));
+    spawn("resourcepoolclaim", Box::pin(pool_claims::run(client.clone())));
+    spawn("customresourcedefinition", Box::pin(custom_resources::run(client.clone())));
+    if pods.is_heard() {
+        set.spawn(pods.run(client));
+    }
     set
 }

@@ -1,6 +1,7 @@
 //! One watch of all pods, shared by the controllers that count them or free what they used.
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,28 +10,45 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 
+use crate::adoption::controller_of;
 use crate::glance::PodGlance;
 
 /// Changes that wait for one listener. When they are full the watch waits: no change is lost, and a watch that waits too
 /// long is told to begin anew, which shows every pod again.
 const WAITING_MAX: usize = 1024;
 
+/// The names of the pods that each controller, by its uid, is in charge of.
+pub type Owned = Arc<Mutex<HashMap<String, HashSet<String>>>>;
+
 /// The watch before it runs: whoever wants to hear of changes says so first.
 pub struct Pods {
     claimants: Store<PodGlance>,
     writer: Writer<PodGlance>,
     listeners: Vec<mpsc::Sender<Arc<PodGlance>>>,
+    owned: Owned,
+    /// Who is in charge of each pod, by its uid.
+    owners: HashMap<String, String>,
 }
 
 impl Pods {
     pub fn new() -> Pods {
         let (claimants, writer) = reflector::store();
-        Pods { claimants, writer, listeners: Vec::new() }
+        Pods { claimants, writer, listeners: Vec::new(), owned: Owned::default(), owners: HashMap::new() }
     }
 
     /// The pods that mount claims.
     pub fn claimants(&self) -> Store<PodGlance> {
         self.claimants.clone()
+    }
+
+    /// Which pods are whose, as far as the watch has come.
+    pub fn owned(&self) -> Owned {
+        self.owned.clone()
+    }
+
+    /// Whether anybody wants to hear of changes.
+    pub fn is_heard(&self) -> bool {
+        !self.listeners.is_empty()
     }
 
     /// Every pod with an owner or with claims, as it is found and whenever it changes.
@@ -53,6 +71,9 @@ impl Pods {
                     | watcher::Event::Delete(ref pod),
                 ) => pod,
                 Ok(ref begin_or_end) => {
+                    if matches!(begin_or_end, watcher::Event::Init) {
+                        self.forget();
+                    }
                     self.writer.apply_watcher_event(begin_or_end);
                     continue;
                 }
@@ -61,6 +82,8 @@ impl Pods {
                     continue;
                 }
             };
+            let is_gone = matches!(event, Ok(watcher::Event::Delete(_)));
+            note(&self.owned, &mut self.owners, pod, is_gone);
             // Volumes of a pod never change, so a pod without claims never enters.
             let claims = pod.claims().next().is_some();
             if !claims && pod.metadata.owner_references.is_none() {
@@ -75,6 +98,40 @@ impl Pods {
                 let _ended = listener.send(seen.clone()).await;
             }
         }
+    }
+}
+
+impl Pods {
+    /// Every pod is shown again.
+    fn forget(&mut self) {
+        self.owners.clear();
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Keeps in mind who is in charge of a pod.
+fn note(owned: &Owned, owners: &mut HashMap<String, String>, pod: &PodGlance, is_gone: bool) {
+    let Some(uid) = pod.metadata.uid.clone() else { return };
+    let owner = if is_gone { None } else { controller_of(pod).map(str::to_owned) };
+    let before = match &owner {
+        Some(owner) => owners.insert(uid, owner.clone()),
+        None => owners.remove(&uid),
+    };
+    if before == owner {
+        return;
+    }
+    let mut owned = owned.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    if let Some(names) = before.as_ref().and_then(|before| owned.get_mut(before)) {
+        names.remove(&name);
+        if names.is_empty()
+            && let Some(before) = before
+        {
+            owned.remove(&before);
+        }
+    }
+    if let Some(owner) = owner {
+        owned.entry(owner).or_default().insert(name);
     }
 }
 

@@ -1,15 +1,15 @@
 //! ReplicaSets and ReplicationControllers: as many pods as asked for. Nothing runs them; they are stored and counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::core::{NamespaceResourceScope, Selector};
+use kube::core::{NamespaceResourceScope, Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -17,9 +17,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::adoption::{adopt, controller_of, release};
 use crate::events::Events;
 use crate::glance::PodGlance;
-use crate::pods::is_active;
+use crate::pods::{Owned, is_active};
 use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, readable};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
@@ -95,19 +96,28 @@ impl Replicated for ReplicationController {
     }
 }
 
-pub async fn replica_sets(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
-    run::<ReplicaSet>(client, pods).await;
+struct Context {
+    client: Client,
+    owned: Owned,
 }
 
-pub async fn replication_controllers(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
-    run::<ReplicationController>(client, pods).await;
+pub async fn replica_sets(client: Client, owned: Owned, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
+    run::<ReplicaSet>(client, owned, pods).await;
 }
 
-async fn run<K: Replicated>(client: Client, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
+pub async fn replication_controllers(
+    client: Client,
+    owned: Owned,
+    pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static,
+) {
+    run::<ReplicationController>(client, owned, pods).await;
+}
+
+async fn run<K: Replicated>(client: Client, owned: Owned, pods: impl Stream<Item = Arc<PodGlance>> + Send + 'static) {
     let touched = pods.filter_map(|pod| async move { owner::<K>(&pod) });
     let controller =
         Controller::new(Api::<Guarded<K>>::all(client.clone()), watcher::Config::default()).reconcile_on(touched);
-    drive(controller, guarded(K::KIND, reconcile::<K>), Arc::new(client), K::KIND).await;
+    drive(controller, guarded(K::KIND, reconcile::<K>), Arc::new(Context { client, owned }), K::KIND).await;
 }
 
 fn owner<K: Replicated>(pod: &PodGlance) -> Option<ObjectRef<Guarded<K>>> {
@@ -116,23 +126,24 @@ fn owner<K: Replicated>(pod: &PodGlance) -> Option<ObjectRef<Guarded<K>>> {
         .then(|| ObjectRef::new(&owner.name).within(&pod.namespace().unwrap_or_default()))
 }
 
-async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Action, Failed> {
+async fn reconcile<K: Replicated>(set: Arc<K>, context: Arc<Context>) -> Result<Action, Failed> {
+    let client = &context.client;
     if set.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
     let (Some(template), Some(uid), Some(namespace)) = (set.template(), set.uid(), set.namespace()) else {
         return Ok(Action::await_change());
     };
-    let api = Api::<Pod>::namespaced((*client).clone(), &namespace);
+    let api = Api::<Pod>::namespaced(client.clone(), &namespace);
     // The shared watch may lag behind our own creates, and a second batch would then be made: ask for the truth.
     let selector: Option<Selector> = set.selector().and_then(|selector| selector.try_into().ok());
     let Some(selector) = selector else { return Ok(Action::await_change()) };
-    let all = Api::<Guarded<Pod>>::namespaced((*client).clone(), &namespace);
+    let all = Api::<Guarded<Pod>>::namespaced(client.clone(), &namespace);
     let listed = readable(&all, &kube::api::ListParams::default().labels_from(&selector), K::KIND).await?;
-    let mut active: Vec<Pod> = listed.into_iter().filter(|pod| owned_by(pod, &uid) && is_active(pod)).collect();
+    let mut active = claimed(&*set, &api, listed, &uid, &context.owned).await?;
     let wanted = usize::try_from(set.replicas()).unwrap_or(0);
     let mut refusal = None;
-    let events = Events::new(&client, K::CONTROLLER);
+    let events = Events::new(client, K::CONTROLLER);
     let mut told = 0;
     if active.len() < wanted {
         for _ in active.len()..wanted.min(active.len() + BURST_MAX) {
@@ -152,8 +163,11 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
             }
         }
     } else {
-        // The youngest go first: they have done the least.
-        active.sort_by_key(|pod| std::cmp::Reverse((pod.creation_timestamp(), pod.name_any())));
+        // Those that are no loss go first, then the youngest: they have done the least.
+        active.sort_by_key(|pod| {
+            let young = std::cmp::Reverse((pod.creation_timestamp(), pod.name_any()));
+            (pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()), condition(pod, "Ready"), young)
+        });
         for pod in active.split_off_surplus(wanted).into_iter().take(BURST_MAX) {
             gone_is_fine(api.delete(&pod.name_any(), &DeleteParams::background()).await)?;
             if told < EVENTS_MAX {
@@ -165,7 +179,7 @@ async fn reconcile<K: Replicated>(set: Arc<K>, client: Arc<Client>) -> Result<Ac
     if let Some(message) = &refusal {
         report(&*set, &events, message).await;
     }
-    write_status(&*set, &client, &namespace, active.len(), &template, &active, refusal.as_deref()).await?;
+    write_status(&*set, client, &namespace, active.len(), &template, &active, refusal.as_deref()).await?;
     let more = active.len() < wanted && refusal.is_none();
     Ok(match (refusal, more) {
         (Some(_), _) => Action::requeue(REFUSED_RETRY),
@@ -186,8 +200,49 @@ impl Surplus for Vec<Pod> {
     }
 }
 
-fn owned_by(pod: &Pod, uid: &str) -> bool {
-    pod.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+/// The pods that count for the set: its own, and those that its selector finds and nobody is in charge of, which it takes. It
+/// lets go of those it has that the selector no longer finds.
+async fn claimed<K: Replicated>(
+    set: &K,
+    api: &Api<Pod>,
+    found: Vec<Pod>,
+    uid: &str,
+    owned: &Owned,
+) -> Result<Vec<Pod>, Failed> {
+    let names: HashSet<String> = found.iter().map(|pod| pod.name_any()).collect();
+    let lost: Vec<String> = {
+        let owned = owned.lock().unwrap_or_else(PoisonError::into_inner);
+        owned.get(uid).into_iter().flatten().filter(|name| !names.contains(*name)).cloned().collect()
+    };
+    for name in lost {
+        // It may have gone, or be another one by now.
+        let Some(pod) = api.get_opt(&name).await? else { continue };
+        let is_found = set.selector().and_then(|selector| Selector::try_from(selector).ok());
+        let is_found = is_found.is_some_and(|selector| selector.matches(pod.labels()));
+        if controller_of(&pod) == Some(uid) && !is_found && pod.metadata.deletion_timestamp.is_none() {
+            release(api, &pod, uid).await?;
+        }
+    }
+    let mut active = Vec::new();
+    for pod in found.into_iter().filter(is_active) {
+        match controller_of(&pod) {
+            Some(owner) if owner == uid => active.push(pod),
+            Some(_) => {}
+            None => active.extend(adopt(api, &pod, owner_reference(set, uid)).await?),
+        }
+    }
+    Ok(active)
+}
+
+fn owner_reference<K: Replicated>(set: &K, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: K::API_VERSION.into(),
+        kind: K::KIND.into(),
+        name: set.name_any(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
 }
 
 fn new_pod<K: Replicated>(set: &K, template: &PodTemplateSpec, uid: &str) -> Pod {
@@ -197,14 +252,7 @@ fn new_pod<K: Replicated>(set: &K, template: &PodTemplateSpec, uid: &str) -> Pod
     pod.metadata.labels = metadata.labels;
     pod.metadata.annotations = metadata.annotations;
     pod.metadata.finalizers = metadata.finalizers;
-    pod.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: K::API_VERSION.into(),
-        kind: K::KIND.into(),
-        name: set.name_any(),
-        uid: uid.to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }]);
+    pod.metadata.owner_references = Some(vec![owner_reference(set, uid)]);
     pod
 }
 

@@ -1,7 +1,7 @@
-//! The loop every controller shares: what failed is tried again, later each time.
+//! The loop every controller shares: what failed is tried again, later each time ([`crate::pace`]).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -11,6 +11,8 @@ use kube::core::DeserializeGuard;
 use kube::runtime::Controller;
 use kube::runtime::controller::Action;
 
+use crate::pace::{Pace, SECOND};
+
 /// A reconcile that did not get through. The object is looked at again.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -19,9 +21,6 @@ pub enum Failed {
     #[error("{0}")]
     Unexpected(String),
 }
-
-/// How long a failed object rests. Conflicts are the usual reason and gone by then.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Runs a controller to the end of the process.
 pub async fn drive<K, Context, Reconcile, Answer>(
@@ -36,11 +35,31 @@ pub async fn drive<K, Context, Reconcile, Answer>(
     Answer: Future<Output = Result<Action, Failed>> + Send + 'static,
     Context: Send + Sync + 'static,
 {
-    let retry = move |_: Arc<K>, error: &Failed, _: Arc<Context>| {
+    let pace = Arc::new(Pace::default());
+    let paced = Arc::clone(&pace);
+    let retry = move |object: Arc<K>, error: &Failed, _: Arc<Context>| {
         tracing::debug!(controller = name, %error, "will try again");
-        Action::requeue(RETRY_AFTER)
+        let meta = object.meta();
+        Action::requeue(paced.failed(meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or("")))
     };
-    controller.run(reconcile, retry, context).for_each(|_| std::future::ready(())).await;
+    let mut reconcile = reconcile;
+    let paced = move |object: Arc<K>, context: Arc<Context>| {
+        let meta = object.meta();
+        let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+        let wait = pace.look(&namespace, &name, Instant::now());
+        let (look, pace) = (wait.is_none().then(|| reconcile(object, context)), Arc::clone(&pace));
+        async move {
+            match (look, wait) {
+                (Some(look), _) => {
+                    let action = look.await?;
+                    pace.succeeded(&namespace, &name);
+                    Ok(action)
+                }
+                (None, wait) => Ok(Action::requeue(wait.unwrap_or(SECOND))),
+            }
+        }
+    };
+    controller.run(paced, retry, context).for_each(|_| std::future::ready(())).await;
 }
 
 /// An object that may turn out to be unreadable. A list or a watch of plain objects fails as a whole at the first odd one, and
@@ -160,7 +179,7 @@ mod tests {
         let noted = seen.clone();
         let mut reconcile = guarded("test", move |object: Arc<Deployment>, _: Arc<()>| {
             noted.lock().unwrap().push(object.name_any());
-            std::future::ready(Ok(Action::requeue(RETRY_AFTER)))
+            std::future::ready(Ok(Action::requeue(SECOND)))
         });
         for object in listed() {
             let odd = object.0.is_err();

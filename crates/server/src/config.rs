@@ -41,6 +41,8 @@ pub enum ConfigError {
     Admission(String),
     #[error("{0:?} is not a log level: use {levels}, or one of them by module as warn,server=debug", levels = LOG_LEVELS.join(", "))]
     Log(String),
+    #[error(transparent)]
+    Controllers(#[from] controllers::UnknownController),
 }
 
 /// The admission steps that can be left out.
@@ -78,6 +80,10 @@ pub struct Config {
     pub admission_configuration: Option<PathBuf>,
     /// How long an event is kept after it was last written.
     pub event_ttl_seconds: u64,
+    /// Which built-in controllers run, as kube-controller-manager is told: `*`, `name`, `-name`.
+    pub controllers: Vec<String>,
+    /// Labels and annotations that an anchor may put on its subnamespace, by name.
+    pub subnamespace_labels: Vec<String>,
     /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
     pub log: String,
     pub limits: Limits,
@@ -137,6 +143,8 @@ impl Default for Config {
             disable_admission: Vec::new(),
             admission_configuration: None,
             event_ttl_seconds: EVENT_TTL_SECONDS,
+            controllers: vec!["*".into()],
+            subnamespace_labels: Vec::new(),
             log: "info".into(),
             limits: Limits::default(),
             capsule: Capsule::default(),
@@ -238,6 +246,7 @@ impl Config {
     }
 
     pub fn check(&self) -> Result<(), ConfigError> {
+        controllers::Choice::read(&self.controllers)?;
         let port = self.listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))?;
         self.limits.check()?;
@@ -408,6 +417,8 @@ mod tests {
             "disableAdmission",
             "admissionConfiguration",
             "eventTtlSeconds",
+            "controllers",
+            "subnamespaceLabels",
             "log",
             "limits",
             "connections",
@@ -436,6 +447,11 @@ mod tests {
         assert_eq!(Config::parse("# nothing\n\n"), Ok(Config::default()));
         let reading = Config::parse("capsule: {reading: hearsay}").expect_err("no such reading");
         assert!(reading.contains("releases"), "{reading}");
+        let without =
+            |controllers: &str| Config { controllers: vec!["*".into(), controllers.into()], ..Config::default() };
+        assert!(without("-deployment").check().is_ok());
+        let error = without("-deploy").check().expect_err("no such controller").to_string();
+        assert!(error.contains("there is no controller \"deploy\""), "{error}");
         assert_eq!(Config::parse("limits: {connections: 5}").map(|config| config.limits.connections), Ok(5));
         for (text, good) in [("a:1", true), ("[::1]:0", true), ("a", false), ("a:b", false), ("a:70000", false)] {
             assert_eq!(Config { listen: text.into(), ..Config::default() }.check().is_ok(), good, "{text}");

@@ -161,6 +161,7 @@ fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let mut settings = families::Settings { capsule: config.capsule.settings(), ..families::Settings::default() };
     settings.kubernetes.observe_only = off("ResourceQuota");
     settings.kubernetes.ignore_limit_ranges = off("LimitRanger");
+    settings.kubernetes.subnamespace_labels = config.subnamespace_labels.clone();
     if let Some(file) = &config.admission_configuration {
         settings.kubernetes.limited = admission::file::limited_resources(file)?;
     }
@@ -230,7 +231,8 @@ impl Server {
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
         let event_ttl = Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
-        let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl });
+        let chosen = controllers::Choice::read(&prepared.config.controllers).map_err(ConfigError::from)?;
+        let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl, chosen });
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);
         }

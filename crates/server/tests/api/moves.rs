@@ -132,7 +132,7 @@ PATCH /api/v1/namespaces/team As:mallory Content-Type:application/merge-patch+js
   403  message~User "mallory" cannot relabel resource "namespaces" in API group "" at the cluster scope: a quota selects namespaces by what would change
 PATCH /api/v1/namespaces/team/status As:mallory Content-Type:application/merge-patch+json
   {"metadata": {"labels": {"owner": "nobody"}}}
-  403  message~cannot relabel
+  200  metadata.labels.owner=team
 PATCH /api/v1/namespaces/team As:mallory Content-Type:application/merge-patch+json
   {"metadata": {"annotations": {"requester": "victim"}}}
   403  message~cannot relabel
