@@ -1,5 +1,6 @@
 //! `bursar`, the command line. Each subcommand is a file of its own; this one only chooses.
 
+mod backup;
 mod bench;
 mod migrate;
 mod serve;
@@ -26,6 +27,12 @@ struct Cli {
 enum Command {
     /// Run the control plane: a Kubernetes-compatible API server with everything inside.
     Serve(serve::Args),
+    /// Save the state of a running server, or of a folder that no server uses, in one file.
+    Backup(backup::BackupArgs),
+    /// Lay a backup out in a new data folder.
+    Restore(backup::RestoreArgs),
+    /// Check a data folder or a backup: every byte, every object, and the ledger against a recount.
+    Verify(backup::VerifyArgs),
     /// Turn other systems' quotas into the ones kept here.
     Migrate(migrate::Args),
     /// Measure it, beside the systems it is compared with.
@@ -38,6 +45,9 @@ fn main() -> ExitCode {
     server::tls::install_provider();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
+        Command::Verify(args) => backup::verify(args),
         Command::Migrate(args) => migrate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),

@@ -33,6 +33,9 @@ pub struct Args {
     /// Admission steps to leave out
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     disable_admission: Vec<String>,
+    /// What is encrypted in the store, as kube-apiserver's EncryptionConfiguration (docs/encryption.md)
+    #[arg(long, value_name = "FILE")]
+    encryption_provider_config: Option<PathBuf>,
     /// Start although acknowledged writes are missing at the end of the log, once, and go on with what is left
     #[arg(long)]
     accept_data_loss: bool,
@@ -63,6 +66,7 @@ impl Args {
         config.etcd.ca_file = self.etcd_cafile.or(config.etcd.ca_file);
         config.etcd.cert_file = self.etcd_certfile.or(config.etcd.cert_file);
         config.etcd.key_file = self.etcd_keyfile.or(config.etcd.key_file);
+        config.encryption_configuration = self.encryption_provider_config.or(config.encryption_configuration);
         config.log = self.log.unwrap_or(config.log);
         if !self.disable_admission.is_empty() {
             config.disable_admission = self.disable_admission;

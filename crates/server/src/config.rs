@@ -78,6 +78,8 @@ pub struct Config {
     pub disable_admission: Vec<String>,
     /// An AdmissionConfiguration as kube-apiserver takes it, for `limitedResources` of ResourceQuota.
     pub admission_configuration: Option<PathBuf>,
+    /// An EncryptionConfiguration as kube-apiserver takes it: what is encrypted in the store, and with which keys.
+    pub encryption_configuration: Option<PathBuf>,
     /// How long an event is kept after it was last written.
     pub event_ttl_seconds: u64,
     /// Which built-in controllers run, as kube-controller-manager is told: `*`, `name`, `-name`.
@@ -142,6 +144,7 @@ impl Default for Config {
             etcd: EtcdFiles::default(),
             disable_admission: Vec::new(),
             admission_configuration: None,
+            encryption_configuration: None,
             event_ttl_seconds: EVENT_TTL_SECONDS,
             controllers: vec!["*".into()],
             subnamespace_labels: Vec::new(),
@@ -397,6 +400,7 @@ mod tests {
                 key_file: Some("/etc/bursar/etcd/client.key".into()),
             },
             admission_configuration: Some("/etc/bursar/admission.yaml".into()),
+            encryption_configuration: Some("/etc/bursar/encryption.yaml".into()),
             ..Config::default()
         };
         assert_eq!(shown, expected);
@@ -416,6 +420,7 @@ mod tests {
             "keyFile",
             "disableAdmission",
             "admissionConfiguration",
+            "encryptionConfiguration",
             "eventTtlSeconds",
             "controllers",
             "subnamespaceLabels",

@@ -19,7 +19,7 @@ pub enum StoreError {
 
     /// Acknowledged writes at the end of the log are missing, or what would prove that none are.
     #[error(
-        "{file}: {what}. Nothing was changed: bring back a copy of the folder, or start once with --accept-data-loss to go on with what is left"
+        "{file}: {what}. Nothing was changed: look at the folder with `bursar verify`, bring back a backup with `bursar restore`, or start once with --accept-data-loss to go on with what is left"
     )]
     Lost { file: String, what: String },
 

@@ -24,7 +24,7 @@ mod usage;
 
 pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
 pub use clock::Moment;
-pub use embedded::{Dropped, EmbeddedStore, Space};
+pub use embedded::{Dropped, EmbeddedStore, Maintenance, Space};
 pub use error::StoreError;
 pub use etcd::EtcdStore;
 pub use memory::{MemoryStore, SharedMemory};
@@ -77,6 +77,11 @@ pub trait Store: Send {
     /// How large it is; stays up to date.
     fn usage(&self) -> Usage {
         Usage::default()
+    }
+
+    /// For backups of a store in a folder of its own, once it is loaded.
+    fn maintenance(&self) -> Option<Maintenance> {
+        None
     }
 
     /// What the load left out at the end of the log.

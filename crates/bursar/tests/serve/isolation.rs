@@ -121,6 +121,7 @@ async fn a_tenant_learns_nothing_of_its_neighbour() {
         "/apis/capsule.clastix.io/v1beta2/globalcustomquotas",
         "/metrics",
         "/debug/audit",
+        "/bursar/backup",
     ] {
         requests.push(("GET", path.to_owned()));
     }

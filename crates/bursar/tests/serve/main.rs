@@ -1,12 +1,14 @@
 //! The binary as a user starts it: one command, a kubeconfig that works, a quota that holds, a clean end, a restart.
 
 mod access;
+mod backup;
 mod bad_input;
 mod bench;
 mod bodies;
 mod capsule;
 mod compare;
 mod definitions;
+mod encryption;
 mod etcd;
 mod etcd_tls;
 mod events;

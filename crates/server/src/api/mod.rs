@@ -10,6 +10,7 @@
 //! the request's extensions; a request without one is refused.
 
 mod admit;
+mod backup;
 mod create;
 mod definitions;
 mod delete;
@@ -79,6 +80,8 @@ pub struct Parts {
     /// For service account tokens and token reviews; without one both are refused.
     pub authenticator: Option<Arc<Authenticator>>,
     pub metrics: Arc<Metrics>,
+    /// For backups, where the store can be backed up from here.
+    pub maintenance: Option<store::Maintenance>,
     /// Milliseconds since 1970.
     pub clock: fn() -> i64,
     /// Cancelled when the server is to stop: watches end.
@@ -105,6 +108,8 @@ struct Inner {
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
     continues: token::Seal,
+    /// Held by the one backup that is being sent.
+    backups: Arc<tokio::sync::Semaphore>,
     evictions: evict::Turns,
 }
 
@@ -196,6 +201,7 @@ impl Api {
                 definitions: Arc::default(),
                 apart: Arc::new(tokio::sync::Semaphore::new(long_requests_max())),
                 continues: token::Seal::new(),
+                backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
             }),
         }

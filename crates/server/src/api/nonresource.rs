@@ -48,6 +48,7 @@ impl Api {
             ["openapi", "v2"] => Ok(super::openapi::version_two(headers, KUBERNETES_MINOR)),
             ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
             ["metrics"] => self.metrics().await,
+            ["bursar", "backup"] => self.backup(identity).await,
             ["debug", "audit"] => self.audit(identity).await,
             _ => Err(ApiError::no_such_path()),
         }
@@ -119,6 +120,7 @@ const PATHS: &[&str] = &[
     "/api",
     "/api/v1",
     "/apis",
+    "/bursar/backup",
     "/debug/audit",
     "/healthz",
     "/livez",

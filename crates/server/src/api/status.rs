@@ -63,7 +63,7 @@ impl ApiError {
         self
     }
 
-    fn retry_after(mut self, seconds: u32) -> Self {
+    pub(super) fn retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }

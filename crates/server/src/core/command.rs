@@ -18,6 +18,8 @@ pub enum Command {
     },
     /// Hands out everything as it is at this moment, for an audit elsewhere.
     Snapshot,
+    /// Writes some of the objects again that are stored otherwise than the configuration of encryption says.
+    Encrypt,
 }
 
 /// One object written or removed, with its charge, in one step.
@@ -83,6 +85,10 @@ pub enum Answer {
         remaining: usize,
     },
     Snapshot(Box<Snapshot>),
+    /// How many are left.
+    Encrypted {
+        remaining: usize,
+    },
 }
 
 impl Answer {

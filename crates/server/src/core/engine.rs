@@ -18,11 +18,13 @@ use store::{Batch, Space, Table};
 
 use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
+use super::encryption::Encryption;
 use super::event::{Decided, Decision, Event, EventKind, Publication};
 use super::named::Named;
 use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::{Policies, open_parts};
 use super::relief::Refusal;
+use super::status::REVISION_ROW;
 
 /// The objects of one resource. Copies share what they have in common.
 pub(super) type Shelf = imbl::OrdMap<(Arc<str>, Arc<str>), Arc<Object>>;
@@ -80,7 +82,14 @@ pub struct Engine {
     /// The expressions it should have known of, and the write itself, on its way back.
     pub(super) wanted: Vec<Program>,
     pub(super) postponed: Option<Box<Postponed>>,
+    pub(super) encryption: Arc<Encryption>,
+    /// Objects that are stored otherwise than they would be now.
+    pub(super) outdated: Vec<ObjectKey>,
 }
+
+/// Rows, and about how many bytes of them, written again in one step: others are let in between, and no store finds them too many.
+const ENCRYPTED_MAX: usize = 64;
+const ENCRYPTED_BYTES_MAX: usize = 256 * 1024;
 
 pub(super) struct NamespaceState {
     pub seen: Namespace,
@@ -109,6 +118,7 @@ impl sequencer::Engine for Engine {
             }
             Command::PublishStatus { now_ms } => self.publish_status(now_ms, batch, publication),
             Command::Snapshot => Answer::Snapshot(Box::new(self.snapshot())),
+            Command::Encrypt => self.encrypt_again(batch),
         }
     }
 
@@ -120,6 +130,31 @@ impl sequencer::Engine for Engine {
 impl Engine {
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// How many objects are stored otherwise than the configuration of encryption says.
+    pub fn outdated(&self) -> usize {
+        self.outdated.len()
+    }
+
+    /// Writes some of them again. Nothing changes but the rows: no revision, no event.
+    fn encrypt_again(&mut self, batch: &mut Batch) -> Answer {
+        if self.space.is_low() {
+            return Answer::Encrypted { remaining: self.outdated.len() };
+        }
+        let begun = batch.bytes();
+        for _ in 0..ENCRYPTED_MAX {
+            let Some(key) = self.outdated.pop() else { break };
+            if let Some(object) = self.stored(&key).cloned() {
+                self.put(&object, batch);
+            }
+            if batch.bytes() - begun >= ENCRYPTED_BYTES_MAX {
+                break;
+            }
+        }
+        // A row in any case: the store acts at its next commit.
+        batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
+        Answer::Encrypted { remaining: self.outdated.len() }
     }
 
     fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
@@ -492,11 +527,17 @@ impl Engine {
         let place = (key.namespace.clone(), key.name.clone());
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
         self.last_changes.insert(key.resource.clone(), self.revision);
-        batch.put(Table::OBJECTS, &key.row(), &object.encode());
+        self.put(&object, batch);
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         publication.events.push(Event::new(kind, object.clone(), previous));
         publication.revision = self.revision;
         (object, value)
+    }
+
+    /// The object's row, encrypted where that is configured.
+    pub(super) fn put(&self, object: &Object, batch: &mut Batch) {
+        let row = object.key.row();
+        batch.put(Table::OBJECTS, &row, &self.encryption.seal(&object.key, &row, object.encode()));
     }
 
     /// What else a stored object means: a policy is installed, a namespace is shown to selectors again.

@@ -11,6 +11,7 @@ use rules::{GroupResource, Rulebook};
 use store::{Space, Store, StoreError, Table};
 
 use super::cache::Cache;
+use super::encryption::{DecryptError, Encryption};
 use super::engine::Engine;
 use super::event::{Decided, Publication};
 use super::install::Places;
@@ -25,7 +26,7 @@ use super::status::{MEASURING_ROW, REVISION_ROW};
 const REWOUND_BY: u64 = 1_000_000_000;
 
 /// A row of the ledger, kept until all of them are read.
-type KeyValue = (Box<[u8]>, Box<[u8]>);
+pub(super) type KeyValue = (Box<[u8]>, Box<[u8]>);
 
 /// Why stored state could not be taken up.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,8 @@ pub enum LoadError {
     Store(#[from] StoreError),
     #[error("the stored object {0} cannot be read: the data was written by another version, or is damaged")]
     Object(String),
+    #[error("the stored object {object} {why}")]
+    Encrypted { object: String, why: DecryptError },
     #[error("the stored ledger cannot be read: {0}")]
     Ledger(#[from] ledger::LoadError),
 }
@@ -41,16 +44,37 @@ pub enum LoadError {
 impl Engine {
     /// Reads everything back. The cache starts with exactly what was acknowledged.
     pub fn load(store: &mut dyn Store, families: Families) -> Result<(Engine, Cache), LoadError> {
+        Engine::load_encrypted(store, families, Arc::default())
+    }
+
+    /// [`Engine::load`] of a store whose objects may be encrypted.
+    pub fn load_encrypted(
+        store: &mut dyn Store,
+        families: Families,
+        encryption: Arc<Encryption>,
+    ) -> Result<(Engine, Cache), LoadError> {
         let mut objects: Vec<Arc<Object>> = Vec::new();
         let mut ledger_rows: Vec<KeyValue> = Vec::new();
         let mut last: HashMap<GroupResource, u64> = HashMap::new();
         let mut revision = 0;
         let mut measured_by = None;
-        let mut unreadable = None;
+        let mut unreadable: Option<LoadError> = None;
+        let mut outdated = Vec::new();
+        let shown = |key: &[u8]| String::from_utf8_lossy(key).replace('\0', "/");
+        let mut read = |row: &[u8], value: &[u8]| {
+            let unknown = || LoadError::Object(shown(row));
+            let key = ObjectKey::from_row(row).ok_or_else(unknown)?;
+            let opened = encryption.open(&key.resource, row, value);
+            let opened = opened.map_err(|why| LoadError::Encrypted { object: shown(row), why })?;
+            if !opened.current {
+                outdated.push(key.clone());
+            }
+            Object::decode(key, opened.plain.as_deref().unwrap_or(value)).ok_or_else(unknown)
+        };
         store.load(&mut |table, key, value| match table {
-            Table::OBJECTS => match ObjectKey::from_row(key).and_then(|key| Object::decode(key, value)) {
-                Some(object) => objects.push(Arc::new(object)),
-                None => unreadable = Some(String::from_utf8_lossy(key).replace('\0', "/")),
+            Table::OBJECTS => match read(key, value) {
+                Ok(object) => objects.push(Arc::new(object)),
+                Err(why) => unreadable = Some(why),
             },
             Table::LEDGER => ledger_rows.push((key.into(), value.into())),
             Table::META => {
@@ -73,13 +97,14 @@ impl Engine {
                 "the store was restored from an older backup: revisions go on far above those it knew"
             );
         }
-        if let Some(key) = unreadable {
-            return Err(LoadError::Object(key));
+        if let Some(why) = unreadable {
+            return Err(why);
         }
         let ledger = Ledger::load(ledger_rows.iter().map(|(key, value)| (&**key, &**value)))?;
         drop(ledger_rows);
         let mut engine = Engine::empty(families, ledger, revision);
         engine.space = store.space();
+        (engine.encryption, engine.outdated) = (encryption, outdated);
         for object in &objects {
             engine.take_up(object);
         }
@@ -134,6 +159,8 @@ impl Engine {
             leaving: HashSet::new(),
             space: Space::default(),
             decided: Decided::default(),
+            encryption: Arc::default(),
+            outdated: Vec::new(),
         }
     }
 

@@ -15,6 +15,7 @@ pub mod cache;
 mod clock;
 pub mod command;
 mod derive;
+pub mod encryption;
 pub mod engine;
 pub mod event;
 mod install;
@@ -31,13 +32,16 @@ mod relief;
 mod status;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod view;
 
 pub use audit::Snapshot;
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
 pub use command::{Answer, AuditReport, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
+pub use encryption::{Encryption, EncryptionError};
 pub use engine::Engine;
 pub use event::{Decided, Decision, Event, EventKind, Publication};
 pub use load::LoadError;
 pub use object::{Draft, DraftError, Object, ObjectKey, string_map};
 pub(crate) use status::PUBLISHED_MAX;
+pub use verify::{Verified, verify};

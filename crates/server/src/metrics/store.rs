@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::{Batch, Dropped, Space, Store, StoreError, Term, Usage, Visit};
+use store::{Batch, Dropped, Maintenance, Space, Store, StoreError, Term, Usage, Visit};
 
 use super::Metrics;
 
@@ -62,6 +62,10 @@ impl Store for MeasuredStore {
 
     fn group_rows(&self) -> usize {
         self.inner.group_rows()
+    }
+
+    fn maintenance(&self) -> Option<Maintenance> {
+        self.inner.maintenance()
     }
 
     fn dropped(&self) -> Option<Dropped> {

@@ -2,6 +2,7 @@
 //! order, so that whatever was acknowledged is on disk when the process ends.
 
 pub(crate) mod audit;
+mod encrypt;
 mod first;
 mod status;
 
@@ -24,7 +25,7 @@ use crate::authn::Authenticator;
 use crate::authz::{self, Rbac};
 use crate::certs;
 use crate::config::{Config, ConfigError, StoreChoice};
-use crate::core::{Answer, Cache, Command, Engine, EventKind, LoadError, Publication};
+use crate::core::{Answer, Cache, Command, Encryption, EncryptionError, Engine, EventKind, LoadError, Publication};
 use crate::front::{self, Built, Prepared, StartError};
 use crate::identity::Identity;
 use crate::metrics::{MeasuredStore, Metrics};
@@ -34,6 +35,8 @@ use crate::registry::Registry;
 pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -155,8 +158,13 @@ fn open_blocking(
     })
 }
 
+/// What is encrypted in the store; nothing, unless it is configured.
+pub fn encryption(config: &Config) -> Result<Encryption, EncryptionError> {
+    config.encryption_configuration.as_deref().map_or_else(|| Ok(Encryption::default()), Encryption::load)
+}
+
 /// What the configuration says about the families.
-fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
+pub fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
     let mut settings = families::Settings { capsule: config.capsule.settings(), ..families::Settings::default() };
     settings.kubernetes.observe_only = off("ResourceQuota");
@@ -192,7 +200,11 @@ impl Server {
         closing: CancellationToken,
     ) -> Result<Server, ServeError> {
         let families = families::all(&settings(&prepared.config)?);
-        let (engine, cache) = Engine::load(store.as_mut(), families.clone())?;
+        let (engine, cache) = {
+            let encryption = Arc::new(encryption(&prepared.config)?);
+            Engine::load_encrypted(store.as_mut(), families.clone(), encryption)?
+        };
+        let outdated = engine.outdated();
         let warning = store.dropped().map(|dropped| dropped.to_string());
         if let Some(warning) = &warning {
             tracing::warn!("{warning}");
@@ -204,6 +216,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new(Arc::clone(&registry), &families));
         let store = Box::new(MeasuredStore::new(store, Arc::clone(&metrics)));
         let (term, space) = (store.term(), store.space());
+        let maintenance = store.maintenance();
         let (published, counted) = (Arc::clone(&cache), Arc::clone(&metrics));
         let publish = move |publication: Publication| {
             counted.decided(&publication.decided);
@@ -222,6 +235,7 @@ impl Server {
             rbac: Arc::clone(&rbac),
             authenticator: Some(Arc::clone(&authenticator)),
             metrics: Arc::clone(&metrics),
+            maintenance: maintenance.clone(),
             clock: system_clock,
             closing,
         });
@@ -237,6 +251,9 @@ impl Server {
             loops.spawn(controller);
         }
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
+        if outdated > 0 {
+            loops.spawn(encrypt::run(writes.clone(), outdated, maintenance));
+        }
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
         Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, warning, loops })

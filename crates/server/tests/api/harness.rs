@@ -11,6 +11,7 @@
 //! dots between them, or a JSON pointer.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -23,7 +24,7 @@ use server::core::{Answer, Cache, Command, Engine, Publication};
 use server::identity::Identity;
 use server::metrics::{MeasuredStore, Metrics};
 use server::registry::Registry;
-use store::SharedMemory;
+use store::{EmbeddedStore, SharedMemory, Store};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
@@ -50,16 +51,26 @@ impl Server {
     }
 
     pub fn start_on(place: SharedMemory) -> Server {
+        Server::start_with(Box::new(place.acquire()), place)
+    }
+
+    /// On a folder, which can be backed up.
+    pub fn start_in(folder: &Path) -> Server {
+        let store = EmbeddedStore::open_folder(folder).expect("a folder");
+        Server::start_with(Box::new(store), SharedMemory::new())
+    }
+
+    fn start_with(mut store: Box<dyn Store>, place: SharedMemory) -> Server {
         let families = families::all(&families::Settings::default());
-        let mut store = place.acquire();
-        let (engine, cache) = Engine::load(&mut store, families.clone()).expect("the store loads");
+        let (engine, cache) = Engine::load(store.as_mut(), families.clone()).expect("the store loads");
+        let maintenance = store.maintenance();
         let cache = Arc::new(cache);
         let registry = Arc::new(Registry::new());
         follow_definitions(&cache, &registry);
         let rbac = Arc::new(Rbac::new());
         server::authz::follow(&rbac, &cache);
         let metrics = Arc::new(Metrics::new(registry.clone(), &families));
-        let store = MeasuredStore::new(Box::new(store), metrics.clone());
+        let store = MeasuredStore::new(store, metrics.clone());
         let (published, counted) = (cache.clone(), metrics.clone());
         let (writes, running) = sequencer::start(
             engine,
@@ -80,6 +91,7 @@ impl Server {
             rbac: rbac.clone(),
             authenticator: None,
             metrics,
+            maintenance,
             clock: system_clock,
             closing: closing.clone(),
         });

@@ -1,6 +1,7 @@
 //! The API over HTTP, in process: every verb, refusal and form, as tables of requests and answers.
 
 mod admission;
+mod backup;
 mod bad_input;
 mod clients;
 mod custom;

@@ -1,6 +1,7 @@
 //! The end of the log: where the next frame goes.
 
 use super::format::{FORMAT_VERSION, FRAMES_START, Head, Kind, encode_frame, frame_bytes, segment_name};
+use super::upkeep::Position;
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 
@@ -55,6 +56,10 @@ impl Segment {
         disk.rename(&spare_name, &name).map_err(failed)?;
         disk.sync_dir().map_err(|error| StoreError::io(disk.place(), error))?;
         Segment::resume(file, &head, End { offset: FRAMES_START, next, link })
+    }
+
+    pub fn position(&self) -> Position {
+        Position { number: self.number, offset: self.offset, next: self.next }
     }
 
     /// Bytes that can still be written to it.

@@ -8,6 +8,7 @@
 //! Measured against keeping the rows in a B-tree or an LSM engine: see docs/dependencies.md. Start reading at [`EmbeddedStore`];
 //! [`format`] describes the files, [`recover`] what a start does with them.
 
+mod backup;
 mod delta;
 mod format;
 mod log;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
+pub use backup::{Archive, Backup, Maintenance, ReadStore};
 pub use format::FORMAT_VERSION;
 use format::{FRAME_ROWS_BYTES_MAX, segment_name, unfinished_name};
 use log::{Segment, Spare, segment_bytes_for};
@@ -163,7 +165,7 @@ impl EmbeddedStore {
             self.options,
             self.space.clone(),
             self.counters.clone(),
-            recovered.sealed,
+            (recovered.sealed, recovered.current.position()),
             recovered.snapshot,
         ));
         self.space.set_room(recovered.current.room(), self.options.segment_bytes);
@@ -200,12 +202,13 @@ impl EmbeddedStore {
         if let Some(failure) = ready.upkeep.take_failure() {
             return Err(failure);
         }
-        if !ready.current.has_room_for(batch.bytes()) {
+        if !ready.current.has_room_for(batch.bytes()) || ready.upkeep.take_roll() {
             ready.roll(&*self.disk, self.options.segment_bytes, batch.bytes())?;
             Counters::add(&self.counters.segments, 1);
         }
         ready.current.append(batch.encoded())?;
         ready.mark.set(ready.current.next - 1);
+        ready.upkeep.committed(ready.current.position());
         self.space.set_room(ready.current.room(), self.options.segment_bytes);
         Counters::add(&self.counters.commits, 1);
         Counters::add(&self.counters.bytes, batch.bytes() as u64);
@@ -228,7 +231,8 @@ impl Ready {
         };
         let next = Segment::begin(disk, spare, number, self.current.next, self.current.link)?;
         let full = std::mem::replace(&mut self.current, next);
-        self.upkeep.seal(Sealed { number: full.number, last: full.next - 1, bytes: full.offset });
+        let sealed = Sealed { number: full.number, last: full.next - 1, bytes: full.offset };
+        self.upkeep.seal(sealed, self.current.position());
         Ok(())
     }
 
@@ -279,6 +283,13 @@ impl Store for EmbeddedStore {
 
     fn dropped(&self) -> Option<Dropped> {
         self.dropped.clone()
+    }
+
+    fn maintenance(&self) -> Option<Maintenance> {
+        match &self.state {
+            State::Ready(ready) => Some(Maintenance(ready.upkeep.clone())),
+            State::Opened | State::Failed => None,
+        }
     }
 }
 

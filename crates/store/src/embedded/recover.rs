@@ -100,6 +100,12 @@ impl Found {
             .map(|(segment, scan)| Sealed { number: segment.head.number, last: scan.next - 1, bytes: scan.end })
             .collect()
     }
+
+    /// The last segment: its number, and where its frames end.
+    pub fn current(&self) -> Option<(u64, log::End)> {
+        let (segment, scan) = self.log.last()?;
+        Some((segment.head.number, log::End { offset: scan.end, next: scan.next, link: scan.link }))
+    }
 }
 
 /// Judges the end of the log by what is known from elsewhere: a file that is shorter than it was made, or a sync that reached

@@ -34,6 +34,17 @@ pub struct Sealed {
     pub bytes: u64,
 }
 
+/// How far the log was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Of the segment that is being written.
+    pub number: u64,
+    /// Behind its last frame.
+    pub offset: u64,
+    /// The sequence of the next frame.
+    pub next: u64,
+}
+
 pub struct Upkeep {
     disk: Arc<dyn Disk>,
     options: Options,
@@ -46,6 +57,8 @@ pub struct Upkeep {
     /// Held by whoever writes to the reserve or makes it a snapshot: one of them must not have the file that the other changes.
     /// Taken before the lock of the state.
     reserve_turn: Mutex<()>,
+    /// A compaction waits for the next commit.
+    roll: AtomicBool,
 }
 
 #[derive(Default)]
@@ -53,7 +66,10 @@ struct State {
     spare: Option<Spare>,
     spares_made: u64,
     sealed: Vec<Sealed>,
+    current: Position,
     snapshot: Option<Snapshot>,
+    /// A snapshot that takes in this segment is wanted, whether it is worth it or not.
+    compact: Option<u64>,
     /// The length of the reserve, if there is one.
     reserve: Option<u64>,
     /// Anything but a full disk. The next commit reports it, and the process ends.
@@ -80,20 +96,63 @@ impl Upkeep {
         options: Options,
         space: Space,
         counters: Arc<Counters>,
-        sealed: Vec<Sealed>,
+        (sealed, current): (Vec<Sealed>, Position),
         snapshot: Option<Snapshot>,
     ) -> Upkeep {
         // One that cannot be looked at is made again.
         let reserve = disk.open(RESERVE_NAME).and_then(|file| file.len()).ok();
-        let state = Mutex::new(State { sealed, snapshot, reserve, ..State::default() });
-        let (changed, stopping, reserve_turn) = Default::default();
-        Upkeep { disk, options, space, counters, state, changed, stopping, reserve_turn }
+        let state = Mutex::new(State { sealed, current, snapshot, reserve, ..State::default() });
+        let (changed, stopping, reserve_turn, roll) = Default::default();
+        Upkeep { disk, options, space, counters, state, changed, stopping, reserve_turn, roll }
     }
 
-    /// Hands over a full segment.
-    pub fn seal(&self, segment: Sealed) {
-        self.state().sealed.push(segment);
+    /// Hands over a full segment, and says where the next one begins.
+    pub fn seal(&self, segment: Sealed, current: Position) {
+        let mut state = self.state();
+        state.sealed.push(segment);
+        state.current = current;
+        drop(state);
         self.changed.notify_all();
+    }
+
+    /// A frame is durable.
+    pub fn committed(&self, current: Position) {
+        self.state().current = current;
+    }
+
+    /// Shows the files of one moment. Until `look` returns none of them is removed.
+    pub fn frozen<T>(&self, look: impl FnOnce(&dyn Disk, Option<&Snapshot>, &[Sealed], Position) -> T) -> T {
+        let state = self.state();
+        look(&*self.disk, state.snapshot.as_ref(), &state.sealed, state.current)
+    }
+
+    /// From the next commit on: the segment ends there, and everything before it goes into a snapshot.
+    pub fn compact(&self) {
+        self.roll.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the segment is to end although it is not full.
+    pub fn take_roll(&self) -> bool {
+        if !self.wants_roll() || self.space.is_low() {
+            return false;
+        }
+        let mut state = self.state();
+        // It can wait, and must not be the reason that a commit has to make a segment and finds the disk full.
+        if state.spare.is_none() {
+            return false;
+        }
+        self.roll.store(false, Ordering::Relaxed);
+        state.compact = Some(state.current.number);
+        true
+    }
+
+    pub fn wants_roll(&self) -> bool {
+        self.roll.load(Ordering::Relaxed)
+    }
+
+    pub fn is_compacting(&self) -> bool {
+        let state = self.state();
+        self.wants_roll() || state.compact.is_some()
     }
 
     /// The spare, if it is ready.
@@ -185,7 +244,7 @@ impl Upkeep {
         let snapshot_bytes = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes);
         let log_bytes: u64 = state.sealed.iter().map(|sealed| sealed.bytes).sum();
         let enough = self.options.checkpoint_bytes.max(snapshot_bytes).min(CHECKPOINT_BYTES_MAX);
-        if state.sealed.is_empty() || (log_bytes < enough && !low) {
+        if state.sealed.is_empty() || (log_bytes < enough && !low && state.compact.is_none()) {
             return None;
         }
         let mut bytes = 0;
@@ -285,6 +344,7 @@ impl Upkeep {
         };
         let mut state = self.state();
         state.snapshot = Some(new);
+        state.compact = state.compact.filter(|number| *number > last.number);
         state.sealed.retain(|sealed| sealed.number > last.number);
         drop(state);
         Counters::add(&self.counters.checkpoints, 1);

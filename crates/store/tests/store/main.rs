@@ -1,5 +1,6 @@
 //! The stores against a plain map: what was committed is what is loaded, whatever the disk does in between.
 
+mod backup;
 mod damage;
 mod embedded;
 mod etcd;
