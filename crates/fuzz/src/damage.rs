@@ -10,7 +10,7 @@ use crate::test_disk::{Image, TestDisk};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-const SMALL: Options = Options { segment_bytes: 4096, checkpoint_bytes: 12_000, background: false };
+const SMALL: Options = Options { segment_bytes: 4096, checkpoint_bytes: 12_000, background: false, accept_loss: false };
 const COMMITS: u32 = 220;
 
 /// A whole folder after many commits, and the rows after each of them.

@@ -165,7 +165,8 @@ async fn bind(options: &Options) -> anyhow::Result<Figures> {
         let path = format!("{API}/namespaces/team-{}/resourcepoolclaims", number % CLAIM_NAMESPACES);
         Work { path, body: Bytes::from(claim.to_string()), class: 0 }
     };
-    let filled = load::run(&server.target, FILL_CONNECTIONS, Stop::Requests(count + 1), 1, work).await?;
+    // One after the other: who came first is served first, and the names say who that was.
+    let filled = load::run(&server.target, 1, Stop::Requests(count + 1), 1, work).await?;
     println!("\n{count} claims wait in one pool (made in {:.1} s)", filled.elapsed.as_secs_f64());
     quiet(&mut connection).await?;
     let mut line = line(&mut connection).await?;

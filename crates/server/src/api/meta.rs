@@ -238,6 +238,9 @@ fn string_map(map: Option<&Value>, mut see: impl FnMut(&str, &str)) {
 fn owner_references(list: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut controller: Option<&str> = None;
     for (at, owner) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        if errors.len() >= ERRORS_MAX {
+            return;
+        }
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         for (field, why) in [
             ("apiVersion", "version must not be empty"),
@@ -258,7 +261,9 @@ fn owner_references(list: Option<&Value>, errors: &mut Vec<FieldError>) {
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
                     text("name")
                 );
+                // Each such complaint quotes the whole list, so the first is the only one.
                 errors.push(FieldError::invalid("metadata.ownerReferences", list.cloned().unwrap_or_default(), why));
+                return;
             }
             controller = Some(text("name"));
         }

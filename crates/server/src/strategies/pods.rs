@@ -39,8 +39,8 @@ impl Strategy for Pods {
 
     /// The class follows from the requests that a LimitRange or a webhook filled in, too.
     fn settle_create(&self, object: &mut Value) {
-        let class = object.get("spec").map_or("BestEffort", qos_class);
-        object["status"]["qosClass"] = json!(class);
+        let class = computed_qos_class(object).unwrap_or(QosClass::BestEffort);
+        object["status"]["qosClass"] = json!(class.as_str());
     }
 
     /// What the server filled in at creation stays when a client no longer mentions it: an applied configuration never does.

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -138,6 +140,13 @@ func tame(object runtime.Object, seed int64) {
 		}
 	case *apiextensionsv1.CustomResourceDefinition:
 		definition(&o.Spec)
+		o.Status.StoredVersions = []string{"v1"}
+	case *resourcev1.ResourceClaim:
+		o.Spec.Devices = devices()
+	case *resourcev1.ResourceClaimTemplate:
+		o.Spec.Spec.Devices = devices()
+	case *nodev1.RuntimeClass:
+		o.Overhead = nil
 	}
 }
 
@@ -369,6 +378,12 @@ func conditions(count int) []admissionregistrationv1.MatchCondition {
 		all = append(all, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("condition-%d", at), Expression: "object.x == 1"})
 	}
 	return all
+}
+
+// Requests for devices that can be counted.
+func devices() resourcev1.DeviceClaim {
+	exact := resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}
+	return resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &exact}}}
 }
 
 func definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) {

@@ -11,7 +11,7 @@ async fn claims() {
         what_keeps_a_claim_from_a_pool_is_told_and_mends_itself(&land),
         a_smaller_claim_passes_a_larger_one(&land),
         in_an_ordered_line_nobody_passes_for_the_same_resource(&land),
-        the_first_in_line_is_the_oldest_then_the_first_by_name_then_by_namespace(&land),
+        the_first_in_line_is_whoever_came_first(&land),
         a_claim_without_a_pool_is_given_one(&land),
         usage_binds_claims_and_protects_them(&land),
         a_claim_that_has_its_resources_is_not_resized(&land),
@@ -93,23 +93,20 @@ async fn in_an_ordered_line_nobody_passes_for_the_same_resource(land: &Land) {
     land.until_claim("ordered", "c-small", &exhausted("PoolExhausted", why)).await;
 }
 
-async fn the_first_in_line_is_the_oldest_then_the_first_by_name_then_by_namespace(land: &Land) {
+async fn the_first_in_line_is_whoever_came_first(land: &Land) {
     for namespace in ["prio-a", "prio-b"] {
         land.namespace(namespace, json!({"prio": "yes"})).await;
     }
     land.pool("prio", json!({"quota": {"hard": {"pods": "1"}}, "selectors": labelled("prio", "yes")})).await;
     let one = || json!({"pods": "1"});
     land.claim("prio-a", "holder", "prio", one()).await;
-    let mut line = Vec::new();
-    for (namespace, name) in [("prio-b", "same"), ("prio-a", "same"), ("prio-b", "after"), ("prio-a", "between")] {
-        let claim = land.claim(namespace, name, "prio", one()).await;
-        let created = claim["metadata"]["creationTimestamp"].as_str().expect("a time").to_string();
-        line.push((created, name, namespace));
+    // All of them within a second of the clock, which does not decide it.
+    let line = [("prio-b", "same"), ("prio-a", "same"), ("prio-b", "after"), ("prio-a", "between")];
+    for (namespace, name) in line {
+        land.claim(namespace, name, "prio", one()).await;
     }
-    // The clock has seconds: whichever of the four fell into the same one go by name, then by namespace.
-    line.sort();
     let mut holder = ("holder", "prio-a");
-    for (_, name, namespace) in line {
+    for (namespace, name) in line {
         land.delete("ResourcePoolClaim", holder.1, holder.0).await.expect("deleted");
         assert_eq!(standing(&land.get("ResourcePoolClaim", namespace, name).await), UNUSED, "{name} in {namespace}");
         holder = (name, namespace);

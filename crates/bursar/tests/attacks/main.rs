@@ -1,0 +1,16 @@
+//! What tenants, strangers and forgers try, as data: every attempt is refused with the right code, nobody else is harmed,
+//! and the server is alive and small afterwards.
+//!
+//! One file a class: [`rights`] (doing what one may not), [`isolation`] (reaching a neighbour), [`evasion`] (getting more
+//! than a quota allows), [`exhaustion`] (making the server work or swell), [`forging`] (claiming what is not so). The
+//! language of the tables is in [`land`].
+
+mod evasion;
+mod exhaustion;
+mod forging;
+mod isolation;
+mod land;
+#[path = "../serve/process.rs"]
+#[allow(dead_code)]
+mod process;
+mod rights;
