@@ -46,7 +46,8 @@ func tame(object runtime.Object, seed int64) {
 			o.Spec.Template = &corev1.PodTemplateSpec{}
 		}
 		template(&o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec)
-		o.Spec.Selector = map[string]string{"app": "x"}
+		o.Spec.Selector = map[string]string{"app": "controller"}
+		o.Spec.Template.Labels = map[string]string{"app": "controller"}
 		zero(&o.Spec.Replicas)
 	case *appsv1.Deployment:
 		o.Spec.Selector = selector()
@@ -54,8 +55,10 @@ func tame(object runtime.Object, seed int64) {
 		zero(&o.Spec.Replicas)
 		o.Spec.Strategy = appsv1.DeploymentStrategy{}
 	case *appsv1.ReplicaSet:
-		o.Spec.Selector = selector()
+		// Another label than everybody else's: controllers adopt what their selectors find.
+		o.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}
 		template(&o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec)
+		o.Labels["app"], o.Spec.Template.Labels["app"] = "set", "set"
 		zero(&o.Spec.Replicas)
 	case *appsv1.StatefulSet:
 		o.Spec.Selector = selector()
