@@ -1,4 +1,5 @@
-//! A folder of the embedded store, damaged in any way: it is refused, or what it says was committed once, in that order.
+//! A folder of the embedded store, damaged in any way: it is refused, or nothing that was acknowledged is missing. Only where
+//! the mark of the last sync is gone as well may it be the state after an earlier commit.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,6 +13,9 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const SMALL: Options = Options { segment_bytes: 4096, checkpoint_bytes: 12_000, background: false, accept_loss: false };
 const COMMITS: u32 = 220;
+
+/// The file that says how far the log was synced.
+const MARK: &str = "synced";
 
 /// A whole folder after many commits, and the rows after each of them.
 fn healthy() -> &'static (Image, Vec<Rows>) {
@@ -56,6 +60,8 @@ pub fn check_bytes(bytes: &[u8]) {
     if loaded.is_ok() {
         assert!(!twice, "a row is handed over once, and in its table");
         assert!(states.contains(&rows), "{} rows that never stood together", rows.len());
+        let marked = damaged.get(MARK) == image.get(MARK);
+        assert!(!marked || states.last() == Some(&rows), "acknowledged commits are missing, and nobody says so");
         // It goes on from there.
         let mut batch = Batch::new();
         batch.put(Table::OBJECTS, b"after", b"all");

@@ -7,6 +7,7 @@
 mod continuation;
 mod damage;
 mod etcd_answers;
+mod model_etcd;
 mod quantities;
 mod requests;
 mod sequences;

@@ -27,7 +27,7 @@ use crate::tls::{self, ServingCert, TlsError};
 
 /// How often the age of the certificates is looked at. They are renewed weeks before they expire, but clocks jump: a machine
 /// that slept for a month must not show an expired certificate for long after it woke.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(10 * 60);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {

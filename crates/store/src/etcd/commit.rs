@@ -13,7 +13,7 @@ use super::lead::Leadership;
 use super::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::upkeep::Upkeep;
 use super::{Keys, failed};
-use crate::batch::{Batch, Row, Rows, Table};
+use crate::batch::{Batch, Row, Rows, Table, VALUE_BYTES_MAX};
 use crate::error::StoreError;
 
 /// etcd takes 128 operations in a transaction unless told otherwise; one of them counts the commit, one may drop the marker.
@@ -28,6 +28,9 @@ const TXN_BYTES: usize = 1024 * 1024;
 
 /// How often an etcd without space is asked again.
 const FULL_RETRY: Duration = Duration::from_millis(500);
+
+/// No store counts this far, so that the next number always is one.
+const COMMITS_MAX: u64 = u64::MAX / 2;
 
 /// Values longer than this are cut into parts of this length, so that every part fits into a request.
 const PART_BYTES: usize = 512 * 1024;
@@ -127,7 +130,9 @@ impl Writer {
     /// Finishes or drops what an earlier leader left half done; the number of the last transaction.
     pub async fn recover(&self) -> Result<u64, StoreError> {
         let number = match self.get(&self.keys.commit).await? {
-            Some(found) => parse_number(&found.value).ok_or_else(|| damaged(&found.key, "it is not a number"))?,
+            Some(found) => parse_number(&found.value)
+                .filter(|&number| number < COMMITS_MAX)
+                .ok_or_else(|| damaged(&found.key, "it is not the number of a commit"))?,
             // The very first start: every later transaction compares with this key, so it must exist.
             None => {
                 let create = TxnRequest {
@@ -253,6 +258,9 @@ impl Writer {
     /// Puts a long value together again.
     pub async fn read_parts(&self, table: Table, key: &[u8], count: u32) -> Result<Vec<u8>, StoreError> {
         let mut value = Vec::new();
+        if count as usize > VALUE_BYTES_MAX / PART_BYTES + 1 {
+            return Err(damaged(key, "it says that it has more parts than a row can have"));
+        }
         for number in 0..count {
             let key = self.keys.part(table, key, number);
             let part = self.get(&key).await?.ok_or_else(|| damaged(&key, "a part of a long row is missing"))?;
@@ -264,7 +272,7 @@ impl Writer {
     pub async fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, StoreError> {
         let request = RangeRequest { key: key.to_vec(), ..RangeRequest::default() };
         let answer = self.client.range(request).await.map_err(|status| failed("reading from etcd", &status))?;
-        Ok(answer.kvs.into_iter().next())
+        Ok(answer.kvs.into_iter().next().filter(|found| found.key == key))
     }
 
     fn still_leading(&self, refused: &TxnResponse) -> Result<(), StoreError> {

@@ -105,7 +105,7 @@ async fn attempt(
     let found = client.range(RangeRequest { key: keys.leader.clone(), ..RangeRequest::default() }).await?;
     *reached = true;
     if !found.kvs.is_empty() {
-        let revision = found.header.map_or(0, |header| header.revision + 1);
+        let revision = found.header.map_or(0, |header| header.revision.saturating_add(1));
         client.deleted(keys.leader.clone(), revision, WATCH).await?;
         return Ok(None);
     }

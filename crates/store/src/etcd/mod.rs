@@ -312,6 +312,12 @@ impl Store for EtcdStore {
                 let Some((table, key)) = self.keys.parse(&row.key) else {
                     return Err(commit::damaged(&row.key, "it stands among the rows and is none"));
                 };
+                // Pages that do not move on would be read for ever.
+                if row.key < next {
+                    return Err(commit::damaged(&row.key, "etcd hands it over out of order"));
+                }
+                next.clone_from(&row.key);
+                next.push(0);
                 bytes += row.key.len() + row.value.len();
                 match Stored::decode(&row.value) {
                     Some(Stored::Whole(value)) => visit(table, key, value),
@@ -319,12 +325,8 @@ impl Store for EtcdStore {
                     None => return Err(commit::damaged(&row.key, "its value cannot be read")),
                 }
             }
-            match page.kvs.last() {
-                Some(last) if page.more => {
-                    next.clone_from(&last.key);
-                    next.push(0);
-                }
-                _ => break,
+            if !page.more || page.kvs.is_empty() {
+                break;
             }
             if bytes < PAGE_BYTES {
                 limit = (limit * 2).min(PAGE_ROWS_MAX);
