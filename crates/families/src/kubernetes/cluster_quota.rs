@@ -9,8 +9,8 @@ use rules::selector::LabelSelector;
 use rules::{Namespace, Reach};
 use serde_json::{Value, json};
 
-use super::resources::{at, text};
-use super::validate;
+use super::resources::{at, items, text};
+use super::{status, validate};
 
 pub const GROUP: &str = "quota.openshift.io";
 pub const RESOURCE: &str = "clusterresourcequotas";
@@ -95,8 +95,10 @@ pub fn applied(quotas: impl Iterator<Item = Value>, namespace: &Value) -> Vec<Va
                 metadata.insert("namespace".into(), json!(name));
             }
             // The budget is everybody's; who else lives on it, and of how much, is not for a tenant to see.
-            if let Some(Value::Array(namespaces)) = quota.pointer_mut("/status/namespaces") {
-                namespaces.retain(|entry| text(entry, &["namespace"]) == name);
+            let total = quota.pointer("/status/total").and_then(Value::as_object);
+            if let Some(unused) = total.map(|total| status::unused(name, total)) {
+                let own = items(&quota, &["status", "namespaces"]).iter().find(|one| text(one, &["namespace"]) == name);
+                quota["status"]["namespaces"] = json!([own.cloned().unwrap_or(unused)]);
             }
             quota
         })

@@ -1,6 +1,6 @@
 //! What a quota shows of the ledger.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quantity::Quantity;
@@ -31,37 +31,56 @@ fn used(line: &BalanceLine) -> String {
     Quantity::new(line.balance.used, line.balance.format).to_string()
 }
 
-/// Total usage, and usage by namespace: every selected namespace, used or not.
-pub fn cluster_status(hard: Option<&Value>, lines: &[BalanceLine], selected: Vec<Arc<str>>) -> Map<String, Value> {
-    let using = lines.iter().filter(|line| !line.bucket.is_empty() && !line.balance.used.is_zero());
-    let namespaces: BTreeSet<Arc<str>> = using.map(|line| line.bucket.clone()).chain(selected).collect();
-    let namespaces: Vec<Value> = namespaces
-        .iter()
-        .map(|namespace| {
-            // A part is opened when it is first charged; until then it has used nothing.
-            let mut status = quota_status(hard, lines, namespace);
-            let zero = used_of(&quota_status(hard, lines, ""), |_| json!("0"));
-            let known = status.remove("used").and_then(|used| used.as_object().cloned()).unwrap_or_default();
-            let used: Map<String, Value> = zero.into_iter().chain(known).collect();
-            status.insert("used".into(), Value::Object(used));
-            json!({ "namespace": namespace, "status": status })
-        })
-        .collect();
+/// Unused namespaces are listed by quotas that pick no more than this: ten thousand of them in every quota over all would be
+/// most of what is stored, and of the work.
+const UNUSED_LISTED_MAX: usize = 200;
+
+/// Total usage, and usage by namespace: of those that use something, and of all where they are few.
+pub fn cluster_status(hard: Option<&Value>, lines: &[BalanceLine], mut selected: Vec<Arc<str>>) -> Map<String, Value> {
+    if selected.len() > UNUSED_LISTED_MAX {
+        selected.clear();
+    }
+    let total = quota_status(hard, lines, "");
+    let zero = zero_of(&total);
+    let mut parts: BTreeMap<&str, Map<String, Value>> = selected.iter().map(|name| (&**name, zero.clone())).collect();
+    let using: BTreeSet<&str> =
+        lines.iter().filter(|line| !line.balance.used.is_zero()).map(|line| &*line.bucket).collect();
+    for line in lines.iter().filter(|line| !line.bucket.is_empty() && zero.contains_key(&*line.resource)) {
+        if using.contains(&*line.bucket) || parts.contains_key(&*line.bucket) {
+            let part = parts.entry(&line.bucket).or_insert_with(|| zero.clone());
+            part.insert(line.resource.to_string(), Value::String(used(line)));
+        }
+    }
+    let namespaces: Vec<Value> = parts.into_iter().map(|(namespace, used)| part(namespace, &total, used)).collect();
     let mut status = Map::new();
-    status.insert("total".into(), Value::Object(quota_status(hard, lines, "")));
+    status.insert("total".into(), Value::Object(total));
     status.insert("namespaces".into(), if namespaces.is_empty() { Value::Null } else { Value::Array(namespaces) });
     status
+}
+
+/// What a namespace that uses nothing of a quota has used. Its part is opened when it is first charged.
+pub fn unused(namespace: &str, total: &Map<String, Value>) -> Value {
+    part(namespace, total, zero_of(total))
+}
+
+fn zero_of(total: &Map<String, Value>) -> Map<String, Value> {
+    let used = total.get("used").and_then(Value::as_object);
+    used.into_iter().flatten().map(|(name, _)| (name.clone(), json!("0"))).collect()
+}
+
+fn part(namespace: &str, total: &Map<String, Value>, used: Map<String, Value>) -> Value {
+    let mut status = Map::new();
+    if let Some(hard) = total.get("hard") {
+        status.insert("hard".into(), hard.clone());
+    }
+    status.insert("used".into(), Value::Object(used));
+    json!({ "namespace": namespace, "status": status })
 }
 
 /// The namespaces that a cluster quota's status has listed so far: which ones are selected is known only where the rules
 /// are, and readers show what was last published.
 pub fn listed(quota: &Value) -> Vec<Arc<str>> {
     items(quota, &["status", "namespaces"]).iter().map(|one| text(one, &["namespace"]).into()).collect()
-}
-
-fn used_of(status: &Map<String, Value>, value: impl Fn(&Value) -> Value) -> Map<String, Value> {
-    let used = status.get("used").and_then(Value::as_object);
-    used.into_iter().flatten().map(|(name, used)| (name.clone(), value(used))).collect()
 }
 
 /// A hierarchical quota also says it in two lines, for its printer columns.

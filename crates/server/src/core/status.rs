@@ -9,10 +9,10 @@ use super::engine::Engine;
 use super::event::Publication;
 use super::object::{Draft, ObjectKey};
 
-/// Statuses written in one step, so that ten thousand busy quotas do not stall admissions.
-pub(crate) const PUBLISHED_MAX: usize = 128;
-/// Bytes after which a step writes no further status: what a step writes is one commit, and large quotas can be many.
-const PUBLISHED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Statuses looked at in one step, so that ten thousand busy quotas do not stall admissions.
+pub(crate) const PUBLISHED_MAX: usize = 32;
+/// Bytes read and written after which a step looks at no further status: admissions wait for as long as it takes.
+const PUBLISHED_BYTES_MAX: usize = 1024 * 1024;
 /// How long a status that a user wrote is shown before the ledger's takes its place.
 const WRITTEN_STATUS_SHOWN_MS: i64 = 5_000;
 
@@ -43,11 +43,12 @@ impl Engine {
             .take(PUBLISHED_MAX)
             .cloned()
             .collect();
-        let before = batch.bytes();
+        let (before, mut read) = (batch.bytes(), 0);
         for key in due {
-            if batch.bytes() - before >= PUBLISHED_BYTES_MAX {
+            if batch.bytes() - before + read >= PUBLISHED_BYTES_MAX {
                 break;
             }
+            read += self.stored(&key).map_or(0, |stored| stored.json.len());
             self.stale.remove(&key);
             if self.written_status.remove(&key).is_some() {
                 out.status_written.push((key.clone(), false));

@@ -2,7 +2,7 @@
 //! engine the time when something is due by it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sequencer::Handle;
 
@@ -24,6 +24,7 @@ pub async fn publish(writes: Handle<Command, Answer>, cache: Arc<Cache>) {
         let mut steps = 1;
         let mut done = 0;
         while done < steps {
+            let begun = Instant::now();
             let answer = writes.submit(Command::PublishStatus { now_ms: system_clock() }).await;
             // The sequencer has ended; so does everything else.
             let Ok(Answer::Published { remaining }) = answer else { return };
@@ -34,6 +35,8 @@ pub async fn publish(writes: Handle<Command, Answer>, cache: Arc<Cache>) {
                 break;
             }
             done += 1;
+            // However many there are: half of the time is for others.
+            tokio::time::sleep(begun.elapsed().min(INTERVAL)).await;
         }
     }
 }

@@ -119,7 +119,7 @@ fn only_quotas_that_match_are_asked() {
 }
 
 #[test]
-fn a_cluster_quota_lists_every_namespace_it_selects() {
+fn a_cluster_quota_lists_the_namespaces_it_selects() {
     let mut bench = rig();
     bench.create("", "namespaces", "", "b", json!({"labels": {"org": "x"}})).unwrap();
     bench.create("", "namespaces", "", "c", json!({"labels": {"org": "x"}})).unwrap();
@@ -143,4 +143,13 @@ fn a_cluster_quota_lists_every_namespace_it_selects() {
     bench.change(&namespace("b"), |one| one["metadata"]["labels"] = json!({})).unwrap();
     bench.run(Command::PublishStatus { now_ms: 0 });
     assert_eq!(listed(&bench), ["a=0", "c=1"]);
+    // Where they are many, only those that use something.
+    for number in 0..200 {
+        bench.create("", "namespaces", "", &format!("n{number}"), json!({"labels": {"org": "x"}})).unwrap();
+    }
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    assert_eq!(listed(&bench), ["c=1"]);
+    bench.create("", "secrets", "n7", "s", json!({})).unwrap();
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    assert_eq!(listed(&bench), ["c=1", "n7=1"]);
 }

@@ -23,9 +23,9 @@ fn a_key_that_no_row_can_have_refuses_its_own_write_and_no_other() {
 }
 
 #[test]
-fn a_step_stops_writing_statuses_when_it_has_written_much() {
+fn a_step_stops_looking_at_statuses_when_it_has_read_and_written_much() {
     let mut bench = Bench::new();
-    let note = "x".repeat(1_000_000);
+    let note = "x".repeat(31_000);
     for number in 0..20 {
         bench.cap(&format!("cap-{number}"), json!({"limit": 1, "note": note})).unwrap();
     }
