@@ -108,6 +108,8 @@ async fn provision_quotas(
                 next.metadata.owner_references = wanted.metadata.owner_references;
                 gone_is_fine(api.replace(&known.name_any(), &PostParams::default(), &next).await)?;
             }
+            // What the status says may be old, or written by somebody.
+            None if !serves(context, pool, namespace).await? => {}
             None => {
                 // The namespace may be on its way out by now; then it needs no quota any more.
                 let created = api.create(&PostParams::default(), &wanted).await;
@@ -124,14 +126,18 @@ async fn provision_quotas(
         }
     }
     for (namespace, quota) in present {
-        // The status may be older than the namespace's labels.
-        let known: Option<Namespace> = Api::all(context.client.clone()).get_opt(&namespace).await?;
         let leaves = pool.pointer("/metadata/deletionTimestamp").is_some();
-        if !leaves && known.is_some_and(|known| provision::serves(pool, known.labels())) {
+        if !leaves && serves(context, pool, &namespace).await? {
             continue;
         }
         let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), &namespace);
         gone_is_fine(api.delete(&quota.name_any(), &DeleteParams::default()).await)?;
     }
     Ok(())
+}
+
+/// Whether the pool serves a namespace by its labels as they are; the status may be older.
+async fn serves(context: &Context, pool: &Value, namespace: &str) -> Result<bool, Failed> {
+    let known: Option<Namespace> = Api::all(context.client.clone()).get_opt(namespace).await?;
+    Ok(known.is_some_and(|known| provision::serves(pool, known.labels())))
 }

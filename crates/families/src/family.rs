@@ -132,6 +132,8 @@ pub struct SubjectLine {
     pub resource: GroupResource,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+    /// The place of the object among all that were created; zero for one that is older than this count.
+    pub born: u64,
     pub account: Arc<str>,
     pub amount: Amount,
     pub format: Format,
@@ -378,6 +380,12 @@ pub trait Family: Send + Sync {
     /// Resources whose objects decide what derived objects are.
     fn leads(&self) -> Vec<GroupResource> {
         Vec::new()
+    }
+
+    /// Whether a change of an object of this resource, there, can have followers at all: asked of every write of a
+    /// resource that leads, before anything is read.
+    fn may_lead(&self, resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
+        self.leads().contains(resource)
     }
 
     /// The derived objects to look at again, in the same commit, after this change.

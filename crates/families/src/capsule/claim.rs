@@ -13,6 +13,7 @@ use super::pool::{Amounts, CLAIMS, Pool, RELEASE, is_released, read_amounts};
 use super::status::time;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
 use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World, put_status};
+use crate::kubernetes::validate::amounts;
 
 pub const QUOTA_PREFIX: &str = "capsule-pool-";
 
@@ -33,9 +34,21 @@ pub fn wanted(claim: &Value) -> Amounts {
     read_amounts(at(claim, &["spec", "claim"]), &Path::new("spec").child("claim"), &mut Vec::new())
 }
 
-pub fn validate(claim: &Value) -> Vec<FieldError> {
+/// Of what nothing is claimed a pool need have none: else taking that resource out of the pool would take the claim the rest.
+pub fn needed(claim: &Value) -> Amounts {
+    let mut needed = wanted(claim);
+    needed.retain(|_, amount| !amount.is_zero());
+    needed
+}
+
+pub fn validate(claim: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    read_amounts(at(claim, &["spec", "claim"]), &Path::new("spec").child("claim"), &mut errors);
+    let (spec, claimed) = (Path::new("spec"), |claim| at(claim, &["spec", "claim"]));
+    read_amounts(claimed(claim), &spec.child("claim"), &mut errors);
+    // It becomes part of a ResourceQuota. What is stored already may be written again.
+    if errors.is_empty() && old.is_none_or(|old| claimed(old) != claimed(claim)) {
+        amounts(claimed(claim), &spec.child("claim"), &mut errors);
+    }
     errors
 }
 
@@ -60,7 +73,7 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
 /// The first pool, by name, that has all the resources, is open to the namespace and has enough left; else the first
 /// that would have.
 fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
-    let wanted = wanted(claim);
+    let wanted = needed(claim);
     let namespace = world.get(&GroupResource::core("namespaces"), "", namespace)?;
     let labels = at(&namespace, &["metadata", "labels"]);
     let may = |pool: &Pool| pool.selects(&labels) && wanted.keys().all(|name| pool.hard.contains_key(name));
@@ -156,7 +169,7 @@ fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, V
         return Err("resourcepool not available".into());
     }
     let hard = at(&pool, &["spec", "quota", "hard"]);
-    for resource in wanted(claim).keys() {
+    for resource in needed(claim).keys() {
         if hard.and_then(|hard| hard.get(&**resource)).is_none() {
             return Err(format!("resource {resource} is not available in pool {name}"));
         }

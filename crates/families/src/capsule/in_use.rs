@@ -20,6 +20,7 @@ const CLAIMS_LOOKED_AT_MAX: usize = 10_000;
 pub struct Holder {
     pub uid: SubjectId,
     pub name: Arc<str>,
+    born: u64,
     amounts: BTreeMap<Arc<str>, Amount>,
 }
 
@@ -29,15 +30,18 @@ pub fn holders(pool: &str, namespace: &str, near: &dyn Near) -> Vec<Holder> {
     let mut holders: Vec<Holder> = Vec::new();
     for line in near.holders(&policy, CLAIMS, namespace, CLAIMS_LOOKED_AT_MAX) {
         if holders.last().is_none_or(|last| last.uid != line.uid) {
-            holders.push(Holder { uid: line.uid, name: line.name.clone(), amounts: BTreeMap::new() });
+            let (uid, name, born) = (line.uid, line.name.clone(), line.born);
+            holders.push(Holder { uid, name, born, amounts: BTreeMap::new() });
         }
         if let Some(holder) = holders.last_mut().filter(|_| &*line.account != CLAIMS) {
             holder.amounts.insert(line.account, line.amount);
         }
     }
+    // As in the line: whoever was created first is the oldest. Claims that are older than the count of creations have
+    // only the clock's word.
     holders.sort_by_cached_key(|one| {
-        let created = near.get(&claims(), namespace, &one.name).map_or(i64::MAX, |claim| created_ms(&claim));
-        (created, one.name.clone())
+        let claim = if one.born == 0 { near.get(&claims(), namespace, &one.name) } else { None };
+        (one.born, claim.map_or(0, |claim| created_ms(&claim)), one.name.clone())
     });
     holders
 }

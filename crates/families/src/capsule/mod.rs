@@ -199,6 +199,10 @@ impl Family for Capsule {
         vec![nodes::nodes()]
     }
 
+    fn may_lead(&self, resource: &GroupResource, _: &str, _: &dyn World) -> bool {
+        resource.is("", "nodes")
+    }
+
     fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
         nodes::followers(change, near)
     }
@@ -255,12 +259,12 @@ impl Family for Capsule {
             _ if request.operation == Operation::Status || !request.subresource.is_empty() => Vec::new(),
             None => Vec::new(),
             Some(Kind::ResourcePool) => {
-                let mut errors = pool::validate(request.name, request.object);
+                let mut errors = pool::validate(request.name, request.object, request.old);
                 errors.extend(nodes::validate(request.object));
                 errors
             }
-            Some(Kind::ResourcePoolClaim) => claim::validate(request.object),
-            Some(kind) => quota::validate(kind, request.object, &self.settings),
+            Some(Kind::ResourcePoolClaim) => claim::validate(request.object, request.old),
+            Some(kind) => quota::validate(kind, request.object, request.old, &self.settings),
         }
     }
 

@@ -162,7 +162,8 @@ fn amount_of(name: &str, share: Share, nodes: &[&Node]) -> Result<Quantity, Stri
         if sum.is_zero() {
             format = amount.format();
         }
-        sum = sum.checked_add(amount.amount()).ok_or_else(too_large)?;
+        // A node that has less than nothing takes nothing from what others have.
+        sum = sum.checked_add(amount.amount().max(Amount::ZERO)).ok_or_else(too_large)?;
     }
     let step = if allocated == "cpu" { Amount::from_millis(1) } else { Amount::from_units(1) };
     share.of(sum, step).map(|amount| Quantity::new(amount, format).canonical()).ok_or_else(too_large)

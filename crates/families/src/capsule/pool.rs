@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::selection::read_labels;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, at, items, text};
 use crate::family::{BalanceLine, PolicyObject};
+use crate::kubernetes::validate::{amounts, quota_spec};
 
 /// The account that counts a pool's claims. No resource can have this name.
 pub const CLAIMS: &str = "#claims";
@@ -77,15 +78,31 @@ pub fn read_amounts(list: Option<&Value>, path: &Path<'_>, errors: &mut Vec<Fiel
 
 /// Writes a ResourceList.
 pub fn show_amounts(amounts: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Value {
-    let entries = amounts.into_iter().map(|(name, amount)| (name.to_string(), json!(amount.canonical().to_string())));
+    let entries = amounts.into_iter().map(|(name, amount)| (name.to_string(), json!(written(&amount))));
     Value::Object(entries.collect::<Map<_, _>>())
+}
+
+/// A sum may have no suffix large enough; then it is written as a power of ten, so that it can be read again.
+fn written(amount: &Quantity) -> String {
+    let text = amount.clone().canonical().to_string();
+    match Quantity::parse(&text) {
+        Ok(_) => text,
+        Err(_) => Quantity::new(amount.amount(), Format::DecimalExponent).canonical().to_string(),
+    }
 }
 
 /// The longest name of a pool: it is the value of a label on what the pool provisions.
 const NAME_BYTES_MAX: usize = 63;
 
-pub fn validate(name: &str, pool: &Value) -> Vec<FieldError> {
+pub fn validate(name: &str, pool: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Pool::read(pool).err().unwrap_or_default();
+    // What it provisions are ResourceQuotas: a scope or a name that none can have would leave its namespaces without
+    // limit. What is stored already may be written again.
+    let quota = |pool| at(pool, &["spec", "quota"]).cloned().unwrap_or_default();
+    if errors.is_empty() && old.is_none_or(|old| quota(old) != quota(pool)) {
+        errors.extend(quota_spec(&quota(pool), &Path::new("spec").child("quota")));
+        amounts(at(pool, &["spec", "defaults"]), &Path::new("spec").child("defaults"), &mut errors);
+    }
     if name.len() > NAME_BYTES_MAX {
         let why = format!("must be no more than {NAME_BYTES_MAX} bytes");
         errors.push(FieldError::invalid(Path::new("metadata").child("name"), name, why));
@@ -201,11 +218,18 @@ impl Measure for ClaimRule {
         }
         let mut errors = Vec::new();
         let wanted = read_amounts(at(claim, &["spec", "claim"]), &Path::new("spec").child("claim"), &mut errors);
-        let places: Option<Vec<usize>> = wanted.keys().map(|name| self.names.binary_search(name).ok()).collect();
-        // Validation lets no bad amount in. A resource the pool does not have is told in the claim's status.
-        let Some(places) = places.filter(|_| errors.is_empty() && !wanted.is_empty()) else { return Ok(()) };
+        if wanted.is_empty() || !errors.is_empty() {
+            // Validation lets no bad amount in.
+            return Ok(());
+        }
+        let wanted = wanted.into_iter().filter(|(_, amount)| !amount.is_zero());
+        let places = wanted.map(|(name, amount)| Some((self.names.binary_search(&name).ok()?, amount)));
+        // A resource the pool does not have is told in the claim's status.
+        let Some(places) = places.collect::<Option<Vec<_>>>() else { return Ok(()) };
         let namespace: Arc<str> = subject.namespace.into();
-        for (account, amount) in places.into_iter().zip(wanted.values()) {
+        for (account, amount) in places {
+            // The ResourceQuota that it goes into counts in thousandths, rounded up.
+            let amount = amount.round_up_milli();
             out.charge(account, amount.amount(), amount.format());
             out.charge_bucket(account, namespace.clone(), amount.amount(), amount.format());
         }

@@ -8,7 +8,7 @@ use quantity::Quantity;
 use rules::policy_name;
 use serde_json::{Map, Value, json};
 
-use super::claim::{QUOTA_PREFIX, pools, quota_name, wanted};
+use super::claim::{QUOTA_PREFIX, needed, pools, quota_name, wanted};
 use super::pool::{Amounts, CLAIMS, Pool, read_amounts, show_amounts};
 use super::{GROUP, VERSION, at, items, text};
 use crate::family::Near;
@@ -97,8 +97,7 @@ fn spec(pool: &Value, claimed: Amounts) -> Value {
 /// Whether the pool has every resource that a claim asks for, in whatever amount.
 pub fn has_what_is_claimed(pool: &Value, claim: &Value) -> bool {
     let hard = amounts(at(pool, &["spec", "quota", "hard"]));
-    let wanted = wanted(claim);
-    !wanted.is_empty() && wanted.keys().all(|name| hard.contains_key(name))
+    !wanted(claim).is_empty() && needed(claim).keys().all(|name| hard.contains_key(name))
 }
 
 fn amounts(list: Option<&Value>) -> Amounts {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::selection::{any_matches, read_labels};
 use super::source::{Op, SOURCES_MAX, Source};
 use super::targets::Target;
-use super::{Kind, Reading, Settings, at, items};
+use super::{GROUP, Kind, Reading, Settings, at, items, text};
 use crate::family::{BalanceLine, PolicyObject, World};
 
 /// The account with the limit.
@@ -96,8 +96,42 @@ pub fn admit(quota: &mut Value) {
     }
 }
 
-pub fn validate(kind: Kind, quota: &Value, settings: &Settings) -> Vec<FieldError> {
-    Spec::read(kind, quota, settings).err().unwrap_or_default()
+pub fn validate(kind: Kind, quota: &Value, old: Option<&Value>, settings: &Settings) -> Vec<FieldError> {
+    let mut errors = Spec::read(kind, quota, settings).err().unwrap_or_default();
+    let sources = |quota| items(quota, &["spec", "sources"]);
+    // What is stored already may be written again.
+    if errors.is_empty() && old.is_none_or(|old| sources(old) != sources(quota)) {
+        let path = Path::new("spec");
+        let path = path.child("sources");
+        let told = sources(quota).iter().enumerate().filter(|(_, source)| reads_what_is_told(source));
+        errors.extend(told.map(|(number, source)| {
+            let why = "the status of quotas, pools and claims is what is told of them, and is not counted";
+            FieldError::invalid(path.index(number), source.clone(), why)
+        }));
+    }
+    errors
+}
+
+/// Whether a source looks at the status of what has its status from quotas.
+fn reads_what_is_told(source: &Value) -> bool {
+    const TOLD: [(&str, &str); 7] = [
+        ("", "ResourceQuota"),
+        ("quota.openshift.io", "ClusterResourceQuota"),
+        ("hnc.x-k8s.io", "HierarchicalResourceQuota"),
+        (GROUP, "CustomQuota"),
+        (GROUP, "GlobalCustomQuota"),
+        (GROUP, "ResourcePool"),
+        (GROUP, "ResourcePoolClaim"),
+    ];
+    let target = Target::read(source);
+    if !TOLD.contains(&(&*target.group, &*target.kind)) {
+        return false;
+    }
+    let selectors = items(source, &["selectors"]).iter();
+    let conditions = selectors.flat_map(|one| ["fieldSelectors", "celExpressions"].map(|list| items(one, &[list])));
+    let conditions = conditions.flatten().filter_map(Value::as_str);
+    let texts = [text(source, &["path"]), text(source, &["cel"])].into_iter().chain(conditions);
+    texts.into_iter().any(|text| text.starts_with(".status") || text.contains("object.status"))
 }
 
 /// Why an object cannot be evaluated, for those the quota's condition names.
@@ -110,7 +144,7 @@ impl Diagnosis {
         let spec = Spec::read(kind, quota, settings).ok()?;
         let shared = Arc::new(Quota {
             kind,
-            name: super::text(quota, &["metadata", "name"]).into(),
+            name: text(quota, &["metadata", "name"]).into(),
             scope: Vec::new(),
             reading: settings.reading,
             observe_only: settings.observe_only,

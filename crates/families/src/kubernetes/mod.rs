@@ -23,7 +23,7 @@ mod status;
 mod tree;
 pub mod usage;
 mod usage_document;
-mod validate;
+pub(crate) mod validate;
 mod words;
 
 #[cfg(test)]
@@ -306,10 +306,18 @@ impl Family for Kubernetes {
     }
 
     fn leads(&self) -> Vec<GroupResource> {
-        tree::leads()
+        tree::leads().into_iter().chain(pod_claims::leads()).collect()
+    }
+
+    fn may_lead(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        // Asked of every pod.
+        if resource.is("", "pods") { pod_claims::may_lead(namespace, world) } else { self.leads().contains(resource) }
     }
 
     fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+        if pod_claims::leads().contains(change.resource) {
+            return pod_claims::followers(change, near);
+        }
         tree::followers(change, near)
     }
 

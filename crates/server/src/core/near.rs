@@ -134,7 +134,7 @@ impl Near for EngineView<'_> {
             for uid in ledger.first_waiting_for(account, max) {
                 let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
                 let Some(charge) = view.charges.iter().find(|charge| charge.account == account) else { continue };
-                found.push(line(uid, object, &key.resource, charge));
+                found.push(line(uid, object, self.born(object), &key.resource, charge));
             }
         }
         found
@@ -163,24 +163,30 @@ impl EngineView<'_> {
     fn lines(&self, policy: PolicyId, uid: SubjectId, object: &ObjectKey, out: &mut Vec<SubjectLine>) {
         let Engine { ledger, policies, .. } = self.engine;
         let beside = self.engine.may_wait(&object.resource).then(|| apart(uid));
+        let born = self.born(object);
         for view in [Some(uid), beside].into_iter().flatten().filter_map(|subject| ledger.subject(subject)) {
             if matches!(view.state, State::Waiting { .. }) {
                 continue;
             }
             for charge in view.charges.iter().filter(|charge| policies.owns(ledger, policy, charge.account)) {
                 let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
-                out.push(line(uid, object, &key.resource, charge));
+                out.push(line(uid, object, born, &key.resource, charge));
             }
         }
     }
+
+    fn born(&self, object: &ObjectKey) -> u64 {
+        self.engine.stored(object).map_or(0, |stored| stored.born)
+    }
 }
 
-fn line(uid: SubjectId, object: &ObjectKey, account: &Arc<str>, charge: &Charge) -> SubjectLine {
+fn line(uid: SubjectId, object: &ObjectKey, born: u64, account: &Arc<str>, charge: &Charge) -> SubjectLine {
     SubjectLine {
         uid,
         resource: object.resource.clone(),
         namespace: object.namespace.clone(),
         name: object.name.clone(),
+        born,
         account: account.clone(),
         amount: charge.amount,
         format: charge.format,

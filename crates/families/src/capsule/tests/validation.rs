@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::desk::{Desk, quotas, resource};
+use crate::capsule::claim::{claims, pools};
 use crate::capsule::{Reading, Settings};
 
 fn refusal(spec: Value) -> String {
@@ -135,4 +136,55 @@ fn releases_guard_a_quota_in_use() {
         "spec.sources cannot be changed while usage is recorded (usage: 2); create a new CustomQuota instead"
     );
     desk.apply(&quotas(), "a", "q", quota("2", "Pod")).unwrap();
+}
+
+#[test]
+fn a_pool_is_what_a_resource_quota_can_be() {
+    let pool = |quota: Value| json!({"spec": {"quota": quota, "selectors": [{"matchLabels": {"tenant": "solar"}}]}});
+    let selector = |scope: &str, operator: &str| json!({"matchExpressions": [{"scopeName": scope, "operator": operator, "values": []}]});
+    for (quota, expected) in [
+        (json!({"hard": {"pods": "1"}, "scopes": ["Sometimes"]}), "spec.quota.scopes: Invalid value"),
+        (json!({"hard": {"pods": "1"}, "scopes": ["BestEffort", "NotBestEffort"]}), "conflicting scopes"),
+        (json!({"hard": {"services": "1"}, "scopes": ["BestEffort"]}), "unsupported scope applied to resource"),
+        (
+            json!({"hard": {"pods": "1"}, "scopeSelector": selector("PriorityClass", "Sometimes")}),
+            "spec.quota.scopeSelector",
+        ),
+        (json!({"hard": {"pods": "1"}, "scopeSelector": selector("Moon", "Exists")}), "spec.quota.scopeSelector"),
+        (json!({"hard": {"pods": "500m"}}), "spec.quota.hard[pods]: Invalid value: \"500m\": must be an integer"),
+        (json!({"hard": {"shoes": "1"}}), "must be a standard resource"),
+    ] {
+        let mut desk = Desk::new();
+        let why = desk.apply(&pools(), "", "p", pool(quota.clone())).expect_err("should be refused");
+        assert!(why.contains(expected), "{quota}: {why}");
+    }
+    let mut desk = Desk::new();
+    desk.namespace("a", &[("tenant", "solar")]);
+    desk.apply(&pools(), "", "p", pool(json!({"hard": {"pods": "5"}, "scopes": ["NotTerminating"]}))).unwrap();
+    for (amounts, expected) in [
+        (json!({"pods": "500m"}), "spec.claim[pods]: Invalid value: \"500m\": must be an integer"),
+        (json!({"shoes": "1"}), "spec.claim[shoes]: Invalid value"),
+    ] {
+        let claim = json!({"spec": {"pool": "p", "claim": amounts}});
+        let why = desk.apply(&claims(), "a", "c", claim).expect_err("should be refused");
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+#[test]
+fn what_quotas_tell_is_not_counted_by_quotas() {
+    let bound = r#".status.conditions[?(@.type=="Bound")].status==True"#;
+    let capsule = "capsule.clastix.io/v1beta2";
+    for source in [
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "path": ".status.used.pods"}),
+        json!({"apiVersion": capsule, "kind": "CustomQuota", "cel": "object.status.usage.used"}),
+        json!({"apiVersion": capsule, "kind": "ResourcePoolClaim", "op": "count", "selectors": [{"fieldSelectors": [bound]}]}),
+    ] {
+        let why = refusal(with_source(source));
+        assert!(why.contains("spec.sources[0]") && why.contains("is not counted"), "{why}");
+    }
+    let mut desk = Desk::new();
+    desk.namespace("a", &[]);
+    let status = json!({"kind": "Pod", "op": "count", "selectors": [{"fieldSelectors": [".status.phase!=Succeeded"]}]});
+    desk.apply(&quotas(), "a", "q", json!({"spec": with_source(status)})).unwrap();
 }
