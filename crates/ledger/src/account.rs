@@ -20,9 +20,10 @@ pub const ACCOUNTS_MAX: usize = 1 << 30;
 
 const AMOUNT_MAX: Amount = Amount::from_nanos(i128::MAX);
 
-/// What one subject can be charged at most where discounts are allowed, in either direction: far beyond any Kubernetes
-/// quantity, and so little that the charges of all subjects together stay within the number type in any order.
-pub(crate) const DISCOUNTED_NANOS_MAX: u128 = 1 << 96;
+/// What one subject can be charged at most where discounts are allowed, in either direction: beyond any amount that is
+/// meant, and so little that the charges of all subjects together stay within the number type in any order.
+pub const CHARGE_MAX: Amount = Amount::from_nanos(1 << 96);
+const DISCOUNT_MAX: Amount = Amount::from_nanos(-CHARGE_MAX.nanos());
 
 /// What an account is: the number that one policy object keeps for one resource, apart for each bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,16 +163,15 @@ impl Account {
     /// Whether a subject's line may say this at all, whatever the limit.
     pub fn may_be_charged(&self, amount: Amount) -> bool {
         match self.discounts {
-            true => amount.nanos().unsigned_abs() <= DISCOUNTED_NANOS_MAX,
+            true => self.cut(amount) == amount,
             false => !amount.is_negative(),
         }
     }
 
     /// The nearest amount that may be charged.
     pub fn cut(&self, amount: Amount) -> Amount {
-        let bound = Amount::from_nanos(i128::try_from(DISCOUNTED_NANOS_MAX).unwrap_or(i128::MAX));
         match self.discounts {
-            true => amount.min(bound).max(Amount::from_nanos(-bound.nanos())),
+            true => amount.min(CHARGE_MAX).max(DISCOUNT_MAX),
             false => amount,
         }
     }

@@ -44,7 +44,7 @@ mod subjects;
 mod terms;
 mod wake;
 
-pub use account::{ACCOUNTS_MAX, AccountId, AccountKey, Balance, KEY_TEXT_BYTES_MAX, Limit};
+pub use account::{ACCOUNTS_MAX, AccountId, AccountKey, Balance, CHARGE_MAX, KEY_TEXT_BYTES_MAX, Limit};
 pub use answer::{Denied, Outcome, Reason, Receipt, Refusal};
 pub use charge::{CHARGES_MAX, Charge, SubjectId};
 pub use decide::Plan;

@@ -16,8 +16,10 @@ use rules::{Compiled, GroupResource, Namespace, PolicyId, Rulebook, Subject, pol
 
 use super::apart::apart;
 use super::command::AuditReport;
+use super::countable::counted;
 use super::engine::{Engine, Shelf};
 use super::install::check_accounts;
+use super::measured::strip;
 use super::object::{Object, ObjectKey, string_map};
 use super::view::SnapshotView;
 
@@ -32,6 +34,8 @@ pub struct Snapshot {
     pub(super) clock_ms: i64,
     /// Objects whose status is known to be behind, or as a user wrote it.
     behind: BTreeSet<ObjectKey>,
+    /// What policies keep that is still to be made.
+    unmade: BTreeSet<ObjectKey>,
     revision: u64,
 }
 
@@ -44,6 +48,8 @@ pub(super) struct Fresh {
     broken: BTreeSet<ObjectKey>,
     /// Resources whose objects stand in lines.
     waiting: BTreeSet<GroupResource>,
+    /// Resources whose status the server tells.
+    told: BTreeSet<GroupResource>,
 }
 
 type Sums = BTreeMap<AccountKey, Amount>;
@@ -52,7 +58,6 @@ type Sums = BTreeMap<AccountKey, Amount>;
 struct Counted {
     sums: Sums,
     waiting: BTreeMap<AccountKey, usize>,
-    beyond: BTreeSet<AccountKey>,
 }
 
 impl Engine {
@@ -63,6 +68,7 @@ impl Engine {
             ledger: self.ledger.snapshot(),
             clock_ms: self.clock_ms,
             behind: self.stale.iter().chain(self.written_status.keys()).cloned().collect(),
+            unmade: self.unmade.iter().cloned().collect(),
             revision: self.revision,
         }
     }
@@ -84,7 +90,6 @@ impl Snapshot {
         let mut report = AuditReport { revision: self.revision, ..AuditReport::default() };
         let fresh = self.compile(&mut report);
         let mut expected = self.expected(&fresh, &mut report);
-        let beyond = self.beyond(&expected);
         for id in self.ledger.fitting() {
             match expected.get(&id) {
                 Some((object, _)) => report.differ(format!("{object} waits although it fits")),
@@ -106,16 +111,16 @@ impl Snapshot {
                 found.keys().for_each(|key| *waiting.entry(key.clone()).or_default() += 1);
             }
             match expected.remove(&id) {
-                Some((object, wanted)) => report.compare(&object, &wanted, &found, &beyond),
+                Some((object, wanted)) => report.compare(&object, &wanted, &found),
                 None => {
                     report.differ(format!("subject {:032x}: {} although no object is counted so", id.0, show(&found)))
                 }
             }
         }
         for (object, wanted) in expected.into_values() {
-            report.compare(&object, &wanted, &Sums::new(), &beyond);
+            report.compare(&object, &wanted, &Sums::new());
         }
-        self.check_accounts(&fresh, &Counted { sums, waiting, beyond }, &mut report);
+        self.check_accounts(&fresh, &Counted { sums, waiting }, &mut report);
         self.check_objects(&fresh, &mut report);
         report.differences.sort();
         report.over.sort();
@@ -135,6 +140,7 @@ impl Snapshot {
         let policy_kinds = kinds(&|family| family.policies());
         let queueing = kinds(&|family| family.queueing());
         let mut waiting = kinds(&|family| family.projected());
+        let told = policy_kinds.union(&waiting).cloned().collect();
         waiting.retain(|resource| !queueing.is_empty() && !policy_kinds.contains(resource));
         let mut fresh = Fresh {
             rulebook,
@@ -143,6 +149,7 @@ impl Snapshot {
             queueing,
             broken: BTreeSet::new(),
             waiting,
+            told,
         };
         for resource in policy_kinds {
             let Some(family) = self.families.of_policy(&resource) else { continue };
@@ -177,13 +184,14 @@ impl Snapshot {
                 if !fresh.rulebook.concerns(resource, &key.namespace) {
                     continue;
                 }
-                let value = match object.read() {
+                let mut value = match object.read() {
                     Ok(value) => value,
                     Err(unreadable) => {
                         report.differ(unreadable.to_string());
                         continue;
                     }
                 };
+                strip(&mut value, fresh.told.contains(resource));
                 let subject = Subject::new(object.uid, resource, &key.namespace, &key.name, &value);
                 let verdict = match fresh.rulebook.measure(&subject.at(self.clock_ms)) {
                     Ok(verdict) => verdict,
@@ -195,7 +203,7 @@ impl Snapshot {
                 let (mut own, mut beside) = (Sums::new(), Sums::new());
                 for line in verdict.lines.iter().filter(|line| !line.amount.is_zero()) {
                     let Some((account, queues)) = fresh.account(line) else { continue };
-                    add(if waits && !queues { &mut beside } else { &mut own }, account, line.amount);
+                    add(if waits && !queues { &mut beside } else { &mut own }, account, counted(line.amount));
                 }
                 for (uid, mut sums) in [(object.uid, own), (apart(object.uid), beside)] {
                     // A discount may have made up for a charge.
@@ -210,25 +218,9 @@ impl Snapshot {
         expected
     }
 
-    /// The accounts of which there is more than the number type holds. They are full up to its last unit, and what they
-    /// are short of is no difference.
-    fn beyond(&self, expected: &HashMap<SubjectId, (ObjectKey, Sums)>) -> BTreeSet<AccountKey> {
-        let waits = |(id, view, _): (SubjectId, ledger::SubjectView, _)| {
-            matches!(view.state, State::Waiting { .. }).then_some(id)
-        };
-        let waiting: BTreeSet<SubjectId> = self.ledger.subjects().filter_map(waits).collect();
-        let mut sums: BTreeMap<&AccountKey, Wide> = BTreeMap::new();
-        for (_, (_, wanted)) in expected.iter().filter(|(id, _)| !waiting.contains(id)) {
-            for (key, amount) in wanted {
-                sums.entry(key).or_default().add(*amount);
-            }
-        }
-        sums.into_iter().filter(|(_, sum)| sum.is_beyond()).map(|(key, _)| key.clone()).collect()
-    }
-
     /// Accounts are those that policies list, with their limits, and parts of these; each is the sum of its charges.
     fn check_accounts(&self, fresh: &Fresh, counted: &Counted, report: &mut AuditReport) {
-        let Counted { sums, waiting, beyond } = counted;
+        let Counted { sums, waiting } = counted;
         let mut seen = BTreeSet::new();
         for (key, balance) in self.ledger.balances() {
             report.accounts += 1;
@@ -248,12 +240,6 @@ impl Snapshot {
             if occupied != Some(counted) {
                 report.differ(format!(
                     "{key}: the ledger has {} used and {} held, its charges add up to {counted}",
-                    balance.used, balance.held
-                ));
-            }
-            if beyond.contains(key) && occupied != Some(Amount::from_nanos(i128::MAX)) {
-                report.differ(format!(
-                    "{key}: the ledger has {} used and {} held, there is more than can be counted",
                     balance.used, balance.held
                 ));
             }
@@ -333,9 +319,10 @@ impl Snapshot {
                     "{key}, which {} keeps, says {}, and has to say {spec}",
                     policy.key, stored["spec"]
                 )),
-                // Beyond a bound they are made one by one, by the policy's controller.
                 None if leaves() => {}
-                None => report.missing += 1,
+                // Beyond a bound they are made in the next steps.
+                None if self.unmade.contains(&key) => report.missing += 1,
+                None => report.differ(format!("{key}, which {} keeps, is not there", policy.key)),
             }
         }
     }
@@ -374,7 +361,7 @@ impl Fresh {
     }
 }
 
-/// Adds as the ledger does: what is beyond the number type is counted up to its end.
+/// Adds as the ledger does. What is [`counted`] of objects cannot be beyond the number type.
 fn add(sums: &mut Sums, key: AccountKey, amount: Amount) {
     let sum = sums.entry(key).or_default();
     *sum = sum.checked_add(amount).unwrap_or(Amount::from_nanos(i128::MAX));
@@ -384,36 +371,15 @@ fn show(sums: &Sums) -> String {
     sums.iter().map(|(key, amount)| format!("{key} {amount}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A sum of any number of amounts, which no order of them overflows.
-#[derive(Default)]
-struct Wide {
-    high: i128,
-    low: i128,
-}
-
-impl Wide {
-    const HALF: u32 = 64;
-
-    fn add(&mut self, amount: Amount) {
-        self.high += amount.nanos() >> Self::HALF;
-        self.low += amount.nanos() & i128::from(u64::MAX);
-    }
-
-    fn is_beyond(&self) -> bool {
-        self.high + (self.low >> Self::HALF) > i128::from(i64::MAX)
-    }
-}
-
 impl AuditReport {
-    /// Tells what differs between what an object has to be charged and what it is; on an account that is full up to the
-    /// end of the number type less is not wrong.
-    fn compare(&mut self, object: &ObjectKey, wanted: &Sums, found: &Sums, beyond: &BTreeSet<AccountKey>) {
+    /// Tells what differs between what an object has to be charged and what it is.
+    fn compare(&mut self, object: &ObjectKey, wanted: &Sums, found: &Sums) {
         let keys: BTreeSet<&AccountKey> = wanted.keys().chain(found.keys()).collect();
         let say = |sums: &Sums, key| sums.get(key).copied().unwrap_or_default();
         let parts: Vec<String> = keys
             .into_iter()
             .map(|key| (key, say(wanted, key), say(found, key)))
-            .filter(|(key, wanted, found)| found != wanted && !(found < wanted && beyond.contains(key)))
+            .filter(|(_, wanted, found)| found != wanted)
             .map(|(key, wanted, found)| format!("{key} expected {wanted} found {found}"))
             .collect();
         if !parts.is_empty() {

@@ -6,6 +6,7 @@ use store::Batch;
 
 use super::engine::Engine;
 use super::event::Publication;
+use super::measured::strip;
 use super::object::ObjectKey;
 
 impl Engine {
@@ -53,7 +54,8 @@ impl Engine {
             if !self.rulebook.may_change_with_time(&key.resource, &key.namespace, text) {
                 continue;
             }
-            let value = object.value();
+            let mut value = object.value();
+            strip(&mut value, self.projected_resources.contains(&key.resource));
             let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
             let until = self.rulebook.measure(&subject).ok().and_then(|verdict| verdict.until_ms);
             due.extend(until.map(|at| (at, key.clone())));

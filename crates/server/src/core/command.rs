@@ -39,16 +39,14 @@ pub struct Write {
 pub struct Postponed {
     pub kind: WriteKind,
     pub wanted: Vec<Program>,
+    /// What they are wanted of: the object as rules see it.
+    pub object: serde_json::Value,
 }
 
 impl Postponed {
     /// Evaluates what is wanted; not on a thread that others wait for.
     pub fn evaluate(self) -> (WriteKind, Known) {
-        let known = match &self.kind {
-            WriteKind::Create(draft) | WriteKind::Update { draft, .. } => Known::evaluate(self.wanted, &draft.value),
-            WriteKind::Delete { .. } => Known::evaluate(Vec::new(), &serde_json::Value::Null),
-        };
-        (self.kind, known)
+        (self.kind, Known::evaluate(self.wanted, &self.object))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use families::{Change, PolicyObject};
+use families::{Change, Family, PolicyObject};
 use ledger::Terms;
 use serde_json::Value;
 use store::Batch;
@@ -75,11 +75,16 @@ impl Engine {
         else {
             return;
         };
-        let old = before.map_or(Value::Null, Object::value);
-        let new = after.map(Object::value);
         let near = self.near(self.clock_ms);
         let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-        for family in self.families.iter().filter(|family| family.leads().contains(resource)) {
+        let leads = |family: &&Arc<dyn Family>| family.may_lead(resource, namespace, &near);
+        let leading: Vec<&Arc<dyn Family>> = self.families.iter().filter(leads).collect();
+        if leading.is_empty() {
+            return;
+        }
+        let old = before.map_or(Value::Null, Object::value);
+        let new = after.map(Object::value);
+        for family in leading {
             let change = Change { resource, namespace, name, old: &old, new: new.as_ref() };
             let followers = family.followers(&change, &near).into_iter();
             waiting.extend(followers.map(|one| ObjectKey {

@@ -20,6 +20,7 @@ use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 use super::encryption::Encryption;
 use super::event::{Decided, Decision, Event, EventKind, Publication};
+use super::measured::measured;
 use super::named::Named;
 use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::{Policies, open_parts};
@@ -59,6 +60,9 @@ pub struct Engine {
     pub(super) queueing: HashSet<GroupResource>,
     /// Objects that were granted in this step what they waited for.
     pub(super) woken: Vec<ObjectKey>,
+    /// What policies keep and may be missing: in namespaces that came under them in this step, whatever was written, and
+    /// what was too much to be made in the last one.
+    pub(super) unmade: Vec<ObjectKey>,
     /// Policies whose status names what they count, and what that is.
     pub(super) naming: HashSet<GroupResource>,
     pub(super) named: Named,
@@ -79,8 +83,9 @@ pub struct Engine {
     pub(super) decided: Decided,
     /// What the write at hand knows of the expressions it will be asked about.
     pub(super) foresight: Foresight,
-    /// The expressions it should have known of, and the write itself, on its way back.
+    /// The expressions it should have known of, on what, and the write itself, on its way back.
     pub(super) wanted: Vec<Program>,
+    pub(super) wanted_of: Value,
     pub(super) postponed: Option<Box<Postponed>>,
     pub(super) encryption: Arc<Encryption>,
     /// Objects that are stored otherwise than they would be now.
@@ -327,12 +332,14 @@ impl Engine {
         if !is_live && !self.rulebook.concerns(&key.resource, &key.namespace) {
             return Ok(Ruling::default());
         }
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let object = measured(&draft.value, self.is_projected(&key.resource));
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);
         let subject = subject.at(self.clock_ms).born(born.unwrap_or(self.revision + 1));
-        let (measured, wanted) = at_desk(foresight, &draft.value, || self.rulebook.measure(&subject));
+        let (measured, wanted) = at_desk(foresight, &object, || self.rulebook.measure(&subject));
         if !wanted.is_empty() {
             self.wanted = wanted;
+            self.wanted_of = object.into_owned();
             return Err(Refused::Bug("a write was put off that nobody sends again".into()));
         }
         let verdict = match (measured, &terms) {
@@ -346,6 +353,7 @@ impl Engine {
         let until_ms = verdict.until_ms;
         let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
         self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
+        self.check_countable(&verdict, draft.uid, terms.as_ref())?;
         let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
         // A write that reports what happened is nobody's decision.
         let counts = !dry_run && !matches!(terms, Some(Terms::Adopt));
@@ -374,8 +382,8 @@ impl Engine {
     /// Why a write was refused; one that waits for expressions is kept for its sender.
     fn put_off(&mut self, kind: WriteKind, why: Refused) -> Refused {
         if !self.wanted.is_empty() {
-            let wanted = std::mem::take(&mut self.wanted);
-            self.postponed = Some(Box::new(Postponed { kind, wanted }));
+            let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
+            self.postponed = Some(Box::new(Postponed { kind, wanted, object }));
         }
         why
     }

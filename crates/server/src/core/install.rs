@@ -8,7 +8,7 @@ use std::sync::Arc;
 use families::PolicyObject;
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
-use rules::{Compiled, GroupResource, Reach, policy_name};
+use rules::{Compiled, GroupResource, PolicyId, Reach, policy_name};
 use serde_json::Value;
 
 use super::command::Refused;
@@ -74,7 +74,9 @@ impl Engine {
     pub(super) fn install(&mut self, key: &ObjectKey, compiled: Compiled, out: &mut Publication) {
         let (_, places) = self.put_in_force(key, compiled, out);
         self.recount(&places, out);
-        self.close_unlisted(&policy_name(&key.resource, &key.namespace, &key.name), out);
+        let policy = policy_name(&key.resource, &key.namespace, &key.name);
+        self.close_unlisted(&policy, out);
+        self.close_left(&policy, out);
         self.mark_stale(key.clone(), out);
     }
 
@@ -193,7 +195,41 @@ impl Engine {
         if gone.is_empty() && self.rulebook.id(policy).is_some() {
             return;
         }
-        for account in gone {
+        self.close(gone, policy, out);
+    }
+
+    /// Closes the part of a policy for a namespace that it no longer looks into and that has nothing left of it:
+    /// namespaces come and go, and what is left behind would be walked through for ever.
+    pub(super) fn close_part(&mut self, policy: PolicyId, namespace: &str, out: &mut Publication) {
+        if self.rulebook.looks_into(policy, namespace) {
+            return;
+        }
+        let Some(name) = self.rulebook.name(policy).cloned() else { return };
+        let part = self.policies.part(&self.ledger, &name, namespace);
+        self.close_empty(part, &name, out);
+    }
+
+    /// The same for all namespaces that a policy looked into before it was edited.
+    fn close_left(&mut self, policy: &Arc<str>, out: &mut Publication) {
+        let Some(id) = self.rulebook.id(policy) else { return };
+        let is_left = |account: &AccountId| {
+            let part = self.ledger.key(*account).map(|key| &key.bucket).filter(|part| !part.is_empty());
+            part.is_some_and(|part| !self.rulebook.looks_into(id, part))
+        };
+        let left: Vec<AccountId> = self.ledger.accounts_of(policy).filter(is_left).collect();
+        self.close_empty(left, policy, out);
+    }
+
+    fn close_empty(&mut self, mut accounts: Vec<AccountId>, policy: &Arc<str>, out: &mut Publication) {
+        let is_empty = |one: ledger::Balance| one.subjects == 0 && one.waiting == 0;
+        accounts.retain(|account| self.ledger.balance(*account).is_some_and(is_empty));
+        if !accounts.is_empty() {
+            self.close(accounts, policy, out);
+        }
+    }
+
+    fn close(&mut self, accounts: Vec<AccountId>, policy: &Arc<str>, out: &mut Publication) {
+        for account in accounts {
             match self.ledger.close(account) {
                 Ok(receipt) => self.note_receipt(&receipt, out),
                 Err(error) => tracing::error!(%error, %policy, "an account could not be closed: a bug"),
@@ -204,8 +240,14 @@ impl Engine {
         self.touched.extend(self.ledger.accounts_of(policy));
     }
 
-    /// Closes accounts whose policy is gone, or no longer lists them.
+    /// Closes accounts whose policy is gone, or no longer lists them, and parts for namespaces that are.
     pub(super) fn close_orphans(&mut self, out: &mut Publication) {
+        let gone = |key: &AccountKey| !key.bucket.is_empty() && !self.namespaces.contains_key(&key.bucket);
+        let parts = self.ledger.balances().filter(|(key, _)| gone(key));
+        let parts: Vec<(Arc<str>, AccountId)> = parts.map(|(key, one)| (key.policy.clone(), one.account)).collect();
+        for (policy, account) in parts {
+            self.close_empty(vec![account], &policy, out);
+        }
         let mut policies: Vec<Arc<str>> = self.ledger.balances().map(|(key, _)| key.policy.clone()).collect();
         policies.sort();
         policies.dedup();

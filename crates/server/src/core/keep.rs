@@ -14,13 +14,13 @@ use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
 use super::made::{moment, named_uid};
-use super::object::{Draft, ObjectKey};
+use super::object::{Draft, Object, ObjectKey};
 
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
 
-/// Objects made in one step, so that a pool over ten thousand namespaces does not stall admissions. Its controller makes
-/// the others, a step each.
+/// Objects made in one step, so that a pool over ten thousand namespaces does not stall admissions. The others follow in a
+/// moment, as many a step.
 const MADE_MAX: usize = 256;
 
 impl Engine {
@@ -61,6 +61,7 @@ impl Engine {
             return;
         }
         let mut kept = self.kept_by(written);
+        kept.append(&mut self.unmade);
         for account in self.touched.get(moved_from..).unwrap_or_default() {
             let Some(bucket) = self.ledger.key(*account).map(|key| key.bucket.clone()).filter(|part| !part.is_empty())
             else {
@@ -74,17 +75,29 @@ impl Engine {
         kept.dedup();
         let mut made = 0;
         for key in kept {
-            made += usize::from(self.stored(&key).is_none());
-            if made <= MADE_MAX || self.stored(&key).is_some() {
-                self.keep(&key, batch, out);
+            let missing = self.stored(&key).is_none();
+            if missing && made == MADE_MAX {
+                self.unmade.push(key);
+                continue;
             }
+            self.keep(&key, batch, out);
+            made += usize::from(missing && self.stored(&key).is_some());
         }
+        // The rest is made with the statuses.
+        out.stale_status |= !self.unmade.is_empty();
         let woken = std::mem::take(&mut self.woken);
         for key in woken.into_iter().take(WOKEN_SHOWN_MAX) {
             if self.stale.remove(&key) {
                 self.publish_one(&key, now_ms, batch, out);
             }
         }
+    }
+
+    /// What policies keep, and is not there: what was still to be made when the process ended.
+    pub(super) fn find_unmade(&self) -> Vec<ObjectKey> {
+        let policies = self.queueing.iter().filter_map(|resource| self.shelves.get(resource));
+        let kept = policies.flat_map(|shelf| shelf.values()).flat_map(|policy| self.kept_by(Some(&policy.key)));
+        kept.filter(|key| self.stored(key).is_none()).collect()
     }
 
     /// Whether a write of this object may be about what policies keep.
@@ -111,7 +124,7 @@ impl Engine {
         namespaces.iter().filter_map(|namespace| self.kept_in(policy, namespace)).collect()
     }
 
-    fn kept_in(&self, policy: &ObjectKey, namespace: &Arc<str>) -> Option<ObjectKey> {
+    pub(super) fn kept_in(&self, policy: &ObjectKey, namespace: &Arc<str>) -> Option<ObjectKey> {
         if !self.queueing.contains(&policy.resource) {
             return None;
         }
@@ -133,16 +146,32 @@ impl Engine {
             return;
         }
         value["spec"] = spec;
-        let compiled = match self.compile(key, &value) {
-            Ok(compiled) => compiled,
-            Err(refused) => return tracing::error!(%key, ?refused, "what a policy keeps does not compile"),
-        };
-        match Draft::new(value) {
-            Ok(draft) => {
-                let object = self.store(draft, key, Some(stored), batch, out);
+        self.put_kept(key, value, Some(stored), batch, out);
+    }
+
+    /// Writes what a policy keeps, on nobody's request: whoever counts it is charged, and nobody refuses. One that cannot
+    /// be compiled is written as well, and refuses all it would look at: there is no moment without limit.
+    fn put_kept(
+        &mut self,
+        key: &ObjectKey,
+        value: Value,
+        stored: Option<Arc<Object>>,
+        batch: &mut Batch,
+        out: &mut Publication,
+    ) {
+        let decided = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
+            let ruling = self.decide(key, &draft, Some(Terms::Adopt), false)?;
+            Ok((ruling, draft))
+        });
+        match decided {
+            Ok((ruling, draft)) => {
+                let compiled = self.compile_or_deny(key, &draft.value);
+                self.note_due(key, ruling.until_ms);
+                self.apply(ruling, out);
+                let object = self.store(draft, key, stored, batch, out);
                 self.settle(object, compiled, None, out);
             }
-            Err(error) => tracing::error!(%key, %error, "what a policy keeps could not be written"),
+            Err(refused) => tracing::error!(%key, ?refused, "what a policy keeps could not be written"),
         }
     }
 }
@@ -163,19 +192,7 @@ impl Engine {
         let uid = self.unused_uid(key);
         value["metadata"]["uid"] = Value::String(uuid::Uuid::from_u128(uid.0).hyphenated().to_string());
         value["metadata"]["creationTimestamp"] = Value::String(moment(self.clock_ms));
-        let made = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
-            let compiled = self.compile(key, &draft.value)?;
-            Ok((self.decide(key, &draft, Some(Terms::Adopt), false)?, draft, compiled))
-        });
-        match made {
-            Ok((ruling, draft, compiled)) => {
-                self.note_due(key, ruling.until_ms);
-                self.apply(ruling, out);
-                let object = self.store(draft, key, None, batch, out);
-                self.settle(object, compiled, None, out);
-            }
-            Err(refused) => tracing::error!(%key, ?refused, "what a policy keeps could not be made"),
-        }
+        self.put_kept(key, value, None, batch, out);
     }
 
     /// A uid for an object that nobody asked for. The engine has no source of chance: it is made from what is unique, the

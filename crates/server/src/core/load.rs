@@ -139,6 +139,7 @@ impl Engine {
             due: BTreeSet::new(),
             foresight: Foresight::None,
             wanted: Vec::new(),
+            wanted_of: serde_json::Value::Null,
             postponed: None,
             shelves: HashMap::new(),
             namespaces: BTreeMap::new(),
@@ -153,6 +154,7 @@ impl Engine {
             subjects: HashMap::new(),
             queueing,
             woken: Vec::new(),
+            unmade: Vec::new(),
             naming,
             named: Named::default(),
             trees: RefCell::default(),
@@ -207,6 +209,7 @@ impl Engine {
             self.recount(&places, out);
         }
         self.close_orphans(out);
+        self.unmade = self.find_unmade();
         self.name_all();
         self.find_due();
         // Readers are told of every account, parts included.
@@ -226,7 +229,7 @@ fn measuring(families: &Families) -> u64 {
 }
 
 /// To be raised with every change of how much an object is charged, within one release.
-const MEASURING_VERSION: u32 = 1;
+const MEASURING_VERSION: u32 = 2;
 
 fn resource_of_row(key: &[u8]) -> Option<GroupResource> {
     let (group, resource) = std::str::from_utf8(key).ok()?.strip_prefix("last/")?.split_once('/')?;

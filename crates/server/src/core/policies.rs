@@ -10,6 +10,7 @@ use families::{Denial, Operation};
 use ledger::{AccountId, AccountKey, Charge, Ledger, LedgerError, Limit};
 use rules::{Line, PolicyId};
 
+use super::countable::counted;
 use super::object::ObjectKey;
 
 /// Every installed policy.
@@ -57,7 +58,7 @@ impl Policies {
                 tracing::error!(?line, "a rule charges an account that its policy does not have: a bug");
                 continue;
             };
-            let (amount, format) = (line.amount, line.format);
+            let (amount, format) = (counted(line.amount), line.format);
             let Some(bucket) = &line.bucket else {
                 charges.push(Charge { account, amount, format });
                 continue;

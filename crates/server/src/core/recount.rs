@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::apart::apart;
 use super::engine::{Engine, NamespaceState};
 use super::event::Publication;
+use super::measured::strip;
 use super::object::string_map;
 use super::policies::open_parts;
 
@@ -49,7 +50,8 @@ impl Engine {
     /// Measures one object again. What it is charged follows; it is not refused.
     pub(super) fn recount_one(&mut self, object: &super::Object, out: &mut Publication) {
         // An object that cannot be read keeps what it was charged.
-        let (key, Ok(value)) = (&object.key, object.read()) else { return };
+        let (key, Ok(mut value)) = (&object.key, object.read()) else { return };
+        strip(&mut value, self.projected_resources.contains(&key.resource));
         let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
         let subject = subject.at(self.clock_ms).born(object.born);
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
@@ -136,17 +138,22 @@ impl Engine {
     /// A namespace came under, or left, policies that select namespaces: its objects' charges follow.
     fn namespace_moved(&mut self, namespace: &Namespace, present: bool, out: &mut Publication) {
         let mut places = Vec::new();
-        for policy in self.rulebook.namespace_changed(namespace, present) {
+        let moved = self.rulebook.namespace_changed(namespace, present);
+        for policy in moved.iter().copied() {
             if let Some(compiled) = self.rulebook.compiled(policy) {
                 let resources = compiled.rules.iter().flat_map(|rule| rule.resources.iter().cloned());
                 places.extend(resources.map(|resource| (resource, namespace.name.clone())));
             }
             if let Some(key) = self.policies.object(policy).cloned() {
+                self.unmade.extend(self.kept_in(&key, &namespace.name).filter(|_| present));
                 self.mark_stale(key, out);
             }
         }
         places.sort();
         places.dedup();
         self.recount(&places, out);
+        for policy in moved {
+            self.close_part(policy, &namespace.name, out);
+        }
     }
 }

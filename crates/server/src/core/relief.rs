@@ -19,6 +19,7 @@ use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
 use super::made::{moment, uid_from};
+use super::measured::measured;
 use super::object::{Draft, Object, ObjectKey};
 
 /// An object on its way in that was refused.
@@ -136,7 +137,8 @@ impl Engine {
 
     /// What a companion asks for, and what there is.
     fn lacking(&self, key: &ObjectKey, draft: &Draft) -> String {
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let object = measured(&draft.value, true);
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let Ok(verdict) = self.rulebook.measure(&subject) else { return "it cannot be measured".into() };
         let has = self.ledger.subject(draft.uid).map_or_else(Vec::new, |view| view.charges);
         let mut pool = None;
@@ -197,7 +199,8 @@ impl Engine {
 
     fn would_charge(&self, refusal: &Refusal<'_>) -> Vec<ChargeLine> {
         let (key, draft) = (refusal.key, refusal.draft);
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &draft.value);
+        let object = measured(&draft.value, self.projected_resources.contains(&key.resource));
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let Ok(verdict) = self.rulebook.measure(&subject.at(self.clock_ms)) else { return Vec::new() };
         let charges = self.policies.charges(&self.ledger, &verdict.lines).0;
         charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect()

@@ -36,6 +36,9 @@ impl Engine {
             return Answer::Published { remaining: 0 };
         }
         self.advance(now_ms, batch, out);
+        if !self.unmade.is_empty() {
+            self.follow(self.touched.len(), None, now_ms, batch, out);
+        }
         let due: Vec<ObjectKey> = self
             .stale
             .iter()
@@ -59,7 +62,7 @@ impl Engine {
             out.stale_status = true;
         }
         let is_due = |key: &&ObjectKey| self.written_status.get(*key).is_none_or(|until| *until <= now_ms);
-        Answer::Published { remaining: self.stale.iter().filter(is_due).count() }
+        Answer::Published { remaining: self.stale.iter().filter(is_due).count() + self.unmade.len() }
     }
 
     pub(super) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64, batch: &mut Batch, out: &mut Publication) {

@@ -15,6 +15,7 @@ use store::{Batch, MemoryStore, Store};
 use super::*;
 
 mod audit;
+mod edits;
 mod foresight;
 mod jit;
 mod marks;

@@ -266,3 +266,49 @@ async fn an_anchor_names_a_namespace_and_takes_it_with_it() {
     settles(&server, "/api/v1/namespaces", |all| kid(all).is_none()).await;
     settles(&server, path, <[Value]>::is_empty).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_anchor_that_always_fails_keeps_no_other_waiting() {
+    let (server, _loops) = started(&["namespace"]).await;
+    let path = "/apis/hnc.x-k8s.io/v1alpha2/namespaces/a/subnamespaceanchors";
+    let anchor = |name: &str| json!({"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "SubnamespaceAnchor", "metadata": {"name": name}});
+    let is_there = |name: &'static str| {
+        move |all: &[Value]| all.iter().any(|one| one["metadata"]["name"] == name && one["status"]["status"] == "Ok")
+    };
+    create(&server, path, &anchor("first")).await;
+    settles(&server, path, is_there("first")).await;
+    // The first one's configuration is gone and cannot be made again.
+    let configurations = "/apis/hnc.x-k8s.io/v1alpha2/namespaces/first/hierarchyconfigurations";
+    settles(&server, configurations, |all| !all.is_empty()).await;
+    let hard = json!({"count/hierarchyconfigurations.hnc.x-k8s.io": "0"});
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": hard}});
+    create(&server, "/api/v1/namespaces/first/resourcequotas", &quota).await;
+    server.play(&format!("DELETE {configurations}/hierarchy\n  200")).await;
+    for name in ["later", "last"] {
+        create(&server, path, &anchor(name)).await;
+        settles(&server, path, is_there(name)).await;
+    }
+    server.play(&format!("GET {configurations}/hierarchy\n  404")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_somebody_wrote_puts_no_quota_into_foreign_namespaces() {
+    let (server, _loops) = started(&["resourcepool"]).await;
+    server.play("POST /api/v1/namespaces\n  {\"metadata\": {\"name\": \"victim\"}}\n  201").await;
+    let path = "/apis/capsule.clastix.io/v1beta2/resourcepools";
+    let spec = json!({"quota": {"hard": {"pods": "1"}}, "selectors": [{"matchLabels": {"none": "such"}}]});
+    let pool = json!({"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePool",
+        "metadata": {"name": "p"}, "spec": spec});
+    create(&server, path, &pool).await;
+    let written = |count: u64| {
+        json!({"status": {"namespaces": ["victim"], "namespaceCount": count, "claimCount": 0, "conditions": [],
+            "namespaceUsage": {"victim": {"pods": "0"}}}})
+    };
+    let is_held = |all: &[Value]| all[0]["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    // The finalizer comes before the quotas are seen to, and goes after.
+    patch(&server, &format!("{path}/p/status"), &written(1)).await;
+    settles(&server, path, is_held).await;
+    patch(&server, &format!("{path}/p/status"), &written(0)).await;
+    settles(&server, path, |all| !is_held(all)).await;
+    assert_eq!(items(&server, "/api/v1/namespaces/victim/resourcequotas").await, Vec::<Value>::new());
+}

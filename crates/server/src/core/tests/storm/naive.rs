@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::super::Engine;
+use super::weather::TREE_LABEL;
 
 pub type Strings = BTreeMap<String, String>;
 
@@ -179,7 +180,12 @@ impl Stored {
             .all("customresourcedefinitions.apiextensions.k8s.io")
             .iter()
             .any(|one| one["spec"]["names"]["kind"] == "Widget" && one["spec"]["versions"][0]["served"] == true);
-        for (resource, kind) in [("configmaps", "ConfigMap"), ("pods", "Pod"), ("widgetz.example.com", "Widget")] {
+        for (resource, kind) in [
+            ("configmaps", "ConfigMap"),
+            ("pods", "Pod"),
+            ("widgetz.example.com", "Widget"),
+            ("resourcequotas", "ResourceQuota"),
+        ] {
             let sources: Vec<&Value> = sources.iter().filter(|source| source["kind"] == kind).collect();
             if sources.is_empty() || (kind == "Widget" && !defined) {
                 continue;
@@ -191,11 +197,14 @@ impl Stored {
                 }
                 let mut usage = Some(0);
                 for source in &sources {
-                    let one = if source["op"] == "count" { Some(ONE) } else { read(&object["spec"]["size"]) };
-                    usage = usage.zip(one).map(|(sum, one)| sum + one);
+                    let path = if kind == "Widget" { "/spec/size" } else { "/spec/hard/pods" };
+                    let found = || read(object.pointer(path).unwrap_or(&Value::Null));
+                    let one = if source["op"] == "count" { Some(ONE) } else { found() };
+                    let sign = if source["op"] == "sub" { -1 } else { 1 };
+                    usage = usage.zip(one).map(|(sum, one)| sum + sign * one);
                 }
                 let (name, amount) = usage.map_or(("unevaluated", ONE), |usage| ("usage", usage));
-                if amount > 0 {
+                if amount != 0 {
                     let lines = out.charged.entry(uid(object)).or_default();
                     lines.insert((policy.clone(), name.into(), String::new()), amount);
                 }
@@ -218,10 +227,12 @@ impl Stored {
             let wanted = claim["spec"]["claim"].as_object().cloned().unwrap_or_default();
             let released = claim["metadata"]["annotations"]["projectcapsule.dev/release"] == "true";
             let other = claim["spec"]["pool"] != pool["metadata"]["name"];
-            if wanted.is_empty() || released || other || !wanted.keys().all(|name| hard.contains_key(name)) {
+            let amounts = wanted.iter().map(|(name, amount)| (name.clone(), nanos(amount)));
+            // Of what nothing is claimed the pool need have none.
+            let lacks = amounts.clone().any(|(name, amount)| amount > 0 && !hard.contains_key(&name));
+            if wanted.is_empty() || released || other || lacks {
                 continue;
             }
-            let amounts = wanted.iter().map(|(name, amount)| (name.clone(), nanos(amount)));
             let lines = out.claimed.entry(uid(claim)).or_default();
             for (name, amount) in amounts.chain([("#claims".to_owned(), ONE)]).filter(|(_, amount)| *amount > 0) {
                 lines.insert((policy.clone(), name.clone(), String::new()), amount);
@@ -233,8 +244,12 @@ impl Stored {
     /// The namespaces a pool serves.
     pub fn served(&self, pool: &Value) -> BTreeSet<String> {
         let selectors = pool["spec"]["selectors"].as_array().cloned().unwrap_or_default();
+        let by_tree = selectors.iter().any(|one| one["matchExpressions"][0]["key"] == TREE_LABEL);
         let selectors: Vec<Strings> = selectors.iter().map(|one| strings(one, "/matchLabels")).collect();
-        self.chosen(|_, labels, _| selectors.iter().any(|one| !one.is_empty() && holds(labels, one)))
+        self.chosen(|_, labels, _| {
+            let chosen = selectors.iter().any(|one| !one.is_empty() && holds(labels, one));
+            chosen || (by_tree && labels.contains_key(TREE_LABEL))
+        })
     }
 }
 

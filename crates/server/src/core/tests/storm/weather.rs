@@ -21,6 +21,8 @@ const COUNTABLE: [&str; 13] = [
     "resourcequotas",
 ];
 const CLAIMABLE: [&str; 3] = ["pods", "requests.cpu", "configmaps"];
+/// On every namespace below `n0`.
+pub(super) const TREE_LABEL: &str = "n0.tree.hnc.x-k8s.io/depth";
 const QUOTA: &str = "quota.openshift.io";
 const HNC: &str = "hnc.x-k8s.io";
 const CAPSULE: &str = "capsule.clastix.io";
@@ -217,10 +219,13 @@ impl Storm {
     fn custom(&mut self) -> Value {
         let mut sources = Vec::new();
         for _ in 0..1 + self.next(2) {
-            sources.push(match self.next(4) {
+            sources.push(match self.next(6) {
                 0 => json!({"version": "v1", "kind": "ConfigMap", "op": "count"}),
                 1 => json!({"version": "v1", "kind": "Pod", "op": "count"}),
                 2 => json!({"group": "example.com", "version": "v1", "kind": "Widget", "op": "count"}),
+                // What pools keep changes on nobody's request.
+                3 => json!({"version": "v1", "kind": "ResourceQuota", "op": "add", "path": ".spec.hard.pods"}),
+                4 => json!({"group": "example.com", "version": "v1", "kind": "Widget", "op": "sub", "path": ".spec.size"}),
                 _ => json!({"group": "example.com", "version": "v1", "kind": "Widget", "op": "add", "path": ".spec.size"}),
             });
         }
@@ -255,7 +260,12 @@ impl Storm {
             5 => spec["defaults"] = self.hard(&CLAIMABLE, 2),
             _ => drop(spec.as_object_mut().unwrap().remove("defaults")),
         }
-        match self.next(8) {
+        match self.next(12) {
+            2 => spec["quota"]["scopes"] = json!(["NotTerminating"]),
+            3 => drop(spec["quota"].as_object_mut().unwrap().remove("scopes")),
+            4 => spec["config"]["jitClaims"] = json!(self.chance(2)),
+            // By a label that only the tree writes.
+            5 => spec["selectors"] = json!([{"matchExpressions": [{"key": TREE_LABEL, "operator": "Exists"}]}]),
             0 => spec["nodes"] = json!({"selector": {"matchLabels": {"size": "large"}}, "shares": {"pods": "50%"}}),
             1 => drop(spec.as_object_mut().unwrap().remove("nodes")),
             _ => {}
@@ -274,7 +284,10 @@ impl Storm {
                 return self.put(CAPSULE, "resourcepoolclaims", namespace, &name, json!({"annotations": annotations}));
             }
         }
-        let spec = json!({"pool": self.one_of(&["r0", "r1"]), "claim": self.hard(&CLAIMABLE, 4)});
+        let mut spec = json!({"pool": self.one_of(&["r0", "r1"]), "claim": self.hard(&CLAIMABLE, 4)});
+        if self.chance(4) {
+            spec["claim"][self.one_of(&CLAIMABLE)] = json!("0");
+        }
         self.put(CAPSULE, "resourcepoolclaims", namespace, &name, json!({"spec": spec}));
     }
 

@@ -1,0 +1,48 @@
+//! How much of one object is counted.
+
+use families::Operation;
+use ledger::{CHARGE_MAX, Limit, SubjectId, Terms};
+use quantity::{Amount, Quantity};
+use rules::Verdict;
+
+use super::apart::apart;
+use super::command::Refused;
+use super::engine::Engine;
+
+/// What an object takes of an account, as far as it is counted: so little that all objects together stay within the number
+/// type, in whatever order they come and go. Otherwise what is counted last would be counted short, for good.
+pub(super) fn counted(amount: Amount) -> Amount {
+    amount.min(CHARGE_MAX).max(Amount::from_nanos(-CHARGE_MAX.nanos()))
+}
+
+impl Engine {
+    /// Refuses an object that takes more than is counted of one, unless it is counted with as much already.
+    pub(super) fn check_countable(
+        &self,
+        verdict: &Verdict,
+        uid: SubjectId,
+        terms: Option<&Terms>,
+    ) -> Result<(), Refused> {
+        if matches!(terms, Some(Terms::Adopt)) {
+            return Ok(());
+        }
+        let beyond = verdict.lines.iter().filter(|line| line.bucket.is_none() && counted(line.amount) != line.amount);
+        for line in beyond {
+            let (charges, _) = self.policies.charges(&self.ledger, std::slice::from_ref(line));
+            let Some(charge) = charges.first() else { continue };
+            let had = [uid, apart(uid)].into_iter().filter_map(|subject| self.ledger.subject(subject));
+            let had = had.flat_map(|view| view.charges).any(|had| had == *charge);
+            let enforced =
+                self.ledger.balance(charge.account).is_some_and(|one| matches!(one.limit, Limit::Enforced(_)));
+            let denial = self.rulebook.name(line.policy).and_then(|name| self.policies.denial(name, Operation::Update));
+            let (Some(mut denial), Some(key), true) = (denial, self.ledger.key(charge.account), enforced && !had)
+            else {
+                continue;
+            };
+            let (asked, most) = (Quantity::new(line.amount, line.format), Quantity::new(charge.amount, line.format));
+            denial.message = Some(format!("{key}: {asked} is more than can be counted of one object, which is {most}"));
+            return Err(Refused::Denied(vec![denial]));
+        }
+        Ok(())
+    }
+}
