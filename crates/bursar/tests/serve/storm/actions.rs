@@ -22,7 +22,8 @@ pub fn draw(rng: &mut Rng) -> Action {
     match rng.below(32) {
         0..8 => on(rng, format!("{core}/pods"), "p", 9, pod),
         8..14 => on(rng, format!("{core}/configmaps"), "m", 7, map),
-        14..17 => on(rng, format!("{core}/secrets"), "s", 4, |_| json!({})),
+        14 => ends(rng, &core),
+        15..17 => on(rng, format!("{core}/secrets"), "s", 4, |_| json!({})),
         17..22 => on(rng, format!("{CAPSULE}/namespaces/{namespace}/resourcepoolclaims"), "c", 5, claim),
         22..24 => on(rng, format!("{core}/resourcequotas"), "q", 3, quota),
         24 => on(rng, format!("{core}/limitranges"), "l", 1, limit_range),
@@ -50,6 +51,13 @@ fn on(rng: &mut Rng, path: String, prefix: &str, count: u64, spec: impl Fn(&mut 
         5..8 => Action { method: "PATCH", path: one, body: spec(rng) },
         _ => Action { method: "DELETE", path: one, body: Value::Null },
     }
+}
+
+/// A pod ends, as its node would tell, or runs again.
+fn ends(rng: &mut Rng, core: &str) -> Action {
+    let phase = ["Running", "Succeeded", "Failed"][rng.index(3)];
+    let path = format!("{core}/pods/p{}/status", rng.below(9));
+    Action { method: "PATCH", path, body: json!({"status": {"phase": phase}}) }
 }
 
 /// A custom resource says what it is.
@@ -202,7 +210,10 @@ fn pool(rng: &mut Rng) -> Value {
     let mut spec = json!({
         "quota": {"hard": amounts(rng, 12)},
         "selectors": [{"matchLabels": labels(rng)}],
-        "config": {"orderedQueue": rng.one_in(2), "deleteBoundResources": rng.one_in(4)},
+        "config": {
+            "orderedQueue": rng.one_in(2), "deleteBoundResources": rng.one_in(4), "defaultsZero": rng.one_in(8),
+            "jitClaims": rng.one_in(3),
+        },
     });
     if rng.one_in(2) {
         spec["defaults"] = json!({"pods": rng.below(3).to_string()});
@@ -211,7 +222,9 @@ fn pool(rng: &mut Rng) -> Value {
 }
 
 fn claim(rng: &mut Rng) -> Value {
-    json!({"spec": {"pool": format!("pool-{}", rng.below(3)), "claim": without_nulls(amounts(rng, 5))}})
+    // One in four takes any pool that has enough.
+    let pool = if rng.one_in(4) { String::new() } else { format!("pool-{}", rng.below(3)) };
+    json!({"spec": {"pool": pool, "claim": without_nulls(amounts(rng, 5))}})
 }
 
 fn relabel(rng: &mut Rng, namespace: &str) -> Action {

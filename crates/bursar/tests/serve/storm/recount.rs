@@ -72,6 +72,7 @@ impl World {
         let inside = |one: &&Value| scopes.is_empty() && one["metadata"]["namespace"] == namespace;
         let here = |list: &[Value]| list.iter().filter(inside).count() as i64;
         let pods = self.pods.iter().filter(|pod| pod["metadata"]["namespace"] == namespace);
+        let pods = pods.filter(|pod| pod["status"]["phase"] != "Succeeded" && pod["status"]["phase"] != "Failed");
         let pods: Vec<&Value> = pods.filter(|pod| scopes.iter().all(|scope| in_scope(pod, scope))).collect();
         let cpu = pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
         let cpu = cpu.map(|container| milli(&container["resources"]["requests"]["cpu"])).sum();
