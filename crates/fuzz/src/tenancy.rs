@@ -117,7 +117,7 @@ impl Tenancy {
         let gate = Gate {
             authenticator,
             rbac: server.rbac.clone(),
-            in_flight: InFlight::new(Limits::default()),
+            in_flight: Arc::new(InFlight::new(Limits::default())),
             metrics,
             clock: now_seconds,
             term: Term::default(),

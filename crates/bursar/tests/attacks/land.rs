@@ -12,6 +12,7 @@
 use http::Request;
 use kube::Client;
 use kube::client::Body;
+use kube::config::AuthInfo;
 use serde_json::{Value, json};
 
 use crate::process::Process;
@@ -57,20 +58,25 @@ root POST /api/v1/namespaces/team-a/persistentvolumeclaims {"metadata": {"name":
 
 impl Land {
     pub async fn start() -> Land {
+        Land::start_with("").await
+    }
+
+    /// With further lines of the configuration.
+    pub async fn start_with(further: &str) -> Land {
         let folder = tempfile::tempdir().expect("a folder");
         let tokens: String = WHO.iter().map(|who| format!("{who}-token-0123456789,{who},u-{who},\n")).collect();
         let token_file = folder.path().join("tokens.csv");
         std::fs::write(&token_file, tokens).expect("tokens");
         let config = folder.path().join("bursar.yaml");
-        std::fs::write(&config, format!("tokenFile: {}\n", token_file.display())).expect("a configuration");
+        std::fs::write(&config, format!("tokenFile: {}\n{further}", token_file.display())).expect("a configuration");
         let config = config.display().to_string();
         let process = Process::start(&folder.path().join("data"), &["--config", &config]).await;
-        let mut clients = vec![("root", process.client().await)];
+        let mut clients = vec![("root", client(&process, None).await)];
         for who in WHO {
-            clients.push((who, process.client_with_token(&format!("{who}-token-0123456789")).await));
+            clients.push((who, client(&process, Some(&format!("{who}-token-0123456789"))).await));
         }
-        clients.push(("nobody", process.client_with_token("").await));
-        clients.push(("liar", process.client_with_token("no-such-token-0123456789").await));
+        clients.push(("nobody", client(&process, Some("")).await));
+        clients.push(("liar", client(&process, Some("no-such-token-0123456789")).await));
         let mut land = Land { process, _folder: folder, clients, before: String::new(), tried: 0 };
         land.play(SETTING).await;
         for (role, kind) in [
@@ -156,12 +162,16 @@ impl Land {
         self.tried += 1;
     }
 
+    pub async fn config(&self) -> kube::Config {
+        self.process.config().await
+    }
+
     fn client(&self, who: &str) -> &Client {
         let found = self.clients.iter().find(|(name, _)| *name == who);
         found.map(|(_, client)| client).unwrap_or_else(|| panic!("who is {who}?"))
     }
 
-    async fn send(&self, who: &str, method: &str, path: &str, form: &str, body: &str) -> (u16, String) {
+    pub async fn send(&self, who: &str, method: &str, path: &str, form: &str, body: &str) -> (u16, String) {
         let kind = match form {
             "merge" => "application/merge-patch+json",
             "patch" => "application/json-patch+json",
@@ -205,6 +215,20 @@ impl Land {
         all
     }
 
+    /// Waits until an object is as wanted.
+    pub async fn until(&self, path: &str, is_as_wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = std::time::Instant::now();
+        loop {
+            let (_, text) = self.send("root", "GET", path, "", "").await;
+            let value: Value = serde_json::from_str(&text).expect("JSON");
+            if is_as_wanted(&value) {
+                return value;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "{path} stays {value}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
     /// Waits until an object is not there any more.
     pub async fn until_gone(&self, path: &str) {
         let begun = std::time::Instant::now();
@@ -228,6 +252,17 @@ impl Land {
         assert_eq!(self.process.stop().await, Some(0));
         tried
     }
+}
+
+/// A client that shows this token, or else the owner's certificate. It takes the first answer for an answer: one that asks again
+/// when it is told to come back later would wait for minutes where that is what is expected.
+async fn client(process: &Process, token: Option<&str>) -> Client {
+    let mut config = process.config().await;
+    config.default_retry = false;
+    if let Some(token) = token {
+        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+    }
+    Client::try_from(config).expect("a client")
 }
 
 /// A custom resource says what it is; the tables need not repeat it.

@@ -2,12 +2,13 @@
 //! and the server is alive and small afterwards.
 //!
 //! One file a class: [`rights`] (doing what one may not), [`isolation`] (reaching a neighbour), [`evasion`] (getting more
-//! than a quota allows), [`exhaustion`] (making the server work or swell), [`forging`] (claiming what is not so). The
-//! language of the tables is in [`land`].
+//! than a quota allows), [`exhaustion`] (making the server work or swell), [`forging`] (claiming what is not so), [`hoarding`]
+//! (taking what all share and not giving it back). The language of the tables is in [`land`].
 
 mod evasion;
 mod exhaustion;
 mod forging;
+mod hoarding;
 mod isolation;
 mod land;
 #[path = "../serve/process.rs"]

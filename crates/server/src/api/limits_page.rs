@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{list, options, response, token, watch};
-use crate::core::{cache, paged};
+use super::{list, options, response, token, watch, yaml};
+use crate::core::{history, paged};
 use crate::{authn, body, config, front, inflight, listen, request};
 
 fn seconds(time: Duration) -> String {
@@ -22,8 +22,9 @@ fn wide(bytes: u64) -> usize {
 /// What is bounded, and by how much.
 fn rows() -> Vec<(&'static str, String)> {
     let (wire, seats) = (listen::Limits::default(), inflight::Limits::default());
-    let part = format!("1/{} of it for one user", inflight::PARTS);
+    let part = format!("1/{} of it for one user, and no more than is left", inflight::PARTS);
     let bytes = |all: usize, field: &str| format!("{} (`limits.{field}`), {part}", mebibytes(all));
+    let last = "of the last quarter nobody more than is left";
     let trusted = "a regular file that not everybody writes";
     vec![
         ("open connections", format!("{} (`limits.connections`)", wire.connections)),
@@ -50,8 +51,8 @@ fn rows() -> Vec<(&'static str, String)> {
         ("time for a request body", seconds(body::BODY_TIME_MAX)),
         ("time for a request, watches left out", seconds(front::REQUEST_TIME_MAX)),
         ("request bodies under way", bytes(seats.body_bytes, "bodyMebibytes")),
-        ("reads at once", format!("{} (`limits.readsInFlight`)", seats.reads)),
-        ("writes at once", format!("{} (`limits.writesInFlight`)", seats.writes)),
+        ("reads at once", format!("{} (`limits.readsInFlight`), {last}", seats.reads)),
+        ("writes at once", format!("{} (`limits.writesInFlight`), {last}", seats.writes)),
         ("requests of one user that wait", format!("{} (`limits.queuePerUser`)", seats.queue_per_user)),
         ("requests of all users that wait", format!("{}, for {}", seats.queue, seconds(seats.wait))),
         ("answers under way, until their last byte has left", bytes(seats.answer_bytes, "answerMebibytes")),
@@ -80,9 +81,15 @@ fn rows() -> Vec<(&'static str, String)> {
         ),
         (
             "changes kept for watches and exact lists",
-            format!("{} or {} of each resource", cache::HISTORY_EVENTS_MAX, mebibytes(cache::HISTORY_BYTES_MAX)),
+            format!(
+                "{} or {} of each resource, {} of all",
+                history::EVENTS_MAX,
+                mebibytes(history::BYTES_MAX),
+                mebibytes(history::ALL_BYTES_MAX)
+            ),
         ),
-        ("wait for a resourceVersion to come", seconds(list::CATCH_UP_TIME_MAX)),
+        ("state that a watch begins with", "as an answer under way, until it is sent".into()),
+        ("wait for a resourceVersion to come", format!("{}, or `timeoutSeconds`", seconds(list::CATCH_UP_TIME_MAX))),
         ("continue token", format!("{} bytes, made by this process for this very list", token::TOKEN_BYTES_MAX)),
         (
             "lists kept for their next pages",
@@ -96,7 +103,10 @@ fn rows() -> Vec<(&'static str, String)> {
                 mebibytes(wide(paged::PAGED_BYTES_MAX))
             ),
         ),
-        ("answer in YAML", mebibytes(response::YAML_BYTES_MAX)),
+        (
+            "answer in YAML",
+            format!("{}, and {} times what it is in JSON", mebibytes(yaml::YAML_BYTES_MAX), yaml::GROWTH_MAX),
+        ),
         ("warnings of an answer", format!("{} of {} bytes", response::WARNINGS_MAX, response::WARNING_BYTES_MAX)),
         ("stopping", format!("{} (`limits.drainSeconds`) for requests under way", seconds(wire.drain))),
         ("configuration file", format!("{}, {trusted}", mebibytes(wide(config::FILE_BYTES_MAX)))),

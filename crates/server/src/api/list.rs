@@ -93,15 +93,11 @@ impl Api {
     async fn listing(&self, call: &Call, options: &ListOptions) -> ApiResult<Listing> {
         let cache = &self.parts().cache;
         let resource = call.served.storage();
-        // In a list a mistake here is one of the request, not of an object.
-        let asked = parse_version(call, &options.resource_version).map_err(|error| {
-            let why = error.message.split_once(" is invalid: ").map_or("", |(_, why)| why).to_owned();
-            ApiError::bad_request(format!("invalid resource version: {why}"))
-        })?;
+        let asked = parse_version(&options.resource_version)?;
         if asked == 0 {
             return Ok(cache.list(resource));
         }
-        self.catch_up(asked).await?;
+        self.catch_up(asked, options.timeout_seconds).await?;
         let listing = cache.list(resource);
         if options.version_match != Match::Exact || listing.revision == asked {
             return Ok(listing);
@@ -112,26 +108,29 @@ impl Api {
         }
     }
 
-    /// Waits a little for a revision that is not there yet.
-    pub(super) async fn catch_up(&self, revision: u64) -> ApiResult<()> {
+    /// Waits a little for a revision that is not there yet, and not beyond the time that the client gives us.
+    pub(super) async fn catch_up(&self, revision: u64, seconds: Option<u64>) -> ApiResult<()> {
         let cache = &self.parts().cache;
         if revision <= cache.revision() {
             return Ok(());
         }
-        let reached = tokio::time::timeout(CATCH_UP_TIME_MAX, cache.reached(revision)).await;
+        let given = seconds.filter(|seconds| *seconds > 0).map_or(CATCH_UP_TIME_MAX, Duration::from_secs);
+        let reached = tokio::time::timeout(given.min(CATCH_UP_TIME_MAX), cache.reached(revision)).await;
         reached.map_err(|_| ApiError::too_new(revision, cache.revision()))
     }
 }
 
-/// A resourceVersion; absent is 0.
-pub(super) fn parse_version(call: &Call, text: &str) -> ApiResult<u64> {
+/// A resourceVersion; absent is 0. One that cannot be read is a mistake of the request, in a watch as in a list.
+pub(super) fn parse_version(text: &str) -> ApiResult<u64> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let what = if is_number { "value out of range" } else { "invalid syntax" };
+        let why = format!("strconv.ParseUint: parsing {text:?}: {what}");
         let error = kinds::field_error::FieldError::invalid("resourceVersion", text, why);
-        ApiError::invalid(&call.served.resource.group, &call.served.resource.resource, "", &[error])
+        ApiError::bad_request(format!("invalid resource version: {error}"))
     })
 }
 

@@ -41,6 +41,7 @@ mod update;
 mod view;
 mod virtuals;
 mod watch;
+mod yaml;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -62,6 +63,7 @@ use crate::authz::Rbac;
 use crate::body::{self, BODY_BYTES_MAX, BodyError};
 use crate::core::{Answer, Cache, Command, ObjectKey};
 use crate::identity::Identity;
+use crate::inflight::Room;
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
@@ -130,6 +132,8 @@ struct Call {
     served: Arc<Served>,
     body: Bytes,
     now_ms: i64,
+    /// Where room for a large answer is to be had; none inside the process.
+    room: Option<Room>,
 }
 
 impl Call {
@@ -160,6 +164,7 @@ impl Call {
             served,
             body: self.body.clone(),
             now_ms: self.now_ms,
+            room: self.room.clone(),
         }
     }
 
@@ -219,12 +224,13 @@ impl Api {
     async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let head = request.method() == Method::HEAD;
         let yaml = negotiate::wants_yaml(request.headers());
+        let room = request.extensions().get::<Room>().cloned();
         let mut response = match self.answer(request).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         };
         if yaml {
-            response = response::into_yaml(response).await.unwrap_or_else(ApiError::into_response);
+            response = self.in_yaml(response, room).await.unwrap_or_else(ApiError::into_response);
         }
         if head {
             *response.body_mut() = Body::empty();
@@ -256,7 +262,8 @@ impl Api {
             BodyError::Broken(_) => ApiError::bad_request(error.to_string()),
         })?;
         let now_ms = (self.parts().clock)();
-        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms };
+        let room = parts.extensions.remove::<Room>();
+        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms, room };
         if self.is_long(&call) { self.dispatch_apart(call).await } else { self.dispatch(call).await }
     }
 
@@ -272,13 +279,23 @@ impl Api {
 
     /// Answers on a thread of its own, a few such requests at a time.
     async fn dispatch_apart(&self, call: Call) -> ApiResult<Response<Body>> {
+        let api = self.clone();
+        self.apart(async move { api.dispatch(call).await }).await
+    }
+
+    /// Does long work on a thread of its own, as soon as there is a place for it.
+    async fn apart<T, Work>(&self, work: Work) -> ApiResult<T>
+    where
+        T: Send + 'static,
+        Work: Future<Output = ApiResult<T>> + Send + 'static,
+    {
         let place = self.inner.apart.clone().acquire_owned().await.map_err(|_| ApiError::stopping())?;
-        let (api, runtime) = (self.clone(), tokio::runtime::Handle::current());
-        let answered = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Handle::current();
+        let done = tokio::task::spawn_blocking(move || {
             let _place = place;
-            runtime.block_on(api.dispatch(call))
+            runtime.block_on(work)
         });
-        answered.await.map_err(ApiError::internal)?
+        done.await.map_err(ApiError::internal)?
     }
 
     async fn dispatch(&self, call: Call) -> ApiResult<Response<Body>> {

@@ -188,10 +188,16 @@ impl ApiError {
     }
 
     pub fn too_new(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
             .retry_after(1)
             .with_causes([json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"})])
+    }
+
+    /// One user holds as much as it may.
+    pub fn too_many_requests() -> Self {
+        let message = "Too many requests, please try again later.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry_after(1)
     }
 
     pub fn timeout(message: impl Into<String>) -> Self {

@@ -2,7 +2,8 @@
 //!
 //! A watcher holds a position in the history of its resource and nothing else. One that reads slower than changes come
 //! falls out of the history's end and is told so with a 410: the memory a watcher can take is bounded by what is kept
-//! for all of them.
+//! for all of them. The present state that it asks for first is another matter. That it holds as a list does, and so it is
+//! charged for it as a list is, and has to take it in a list's time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use super::view::View;
 use super::{Api, ApiError, ApiResult, Call};
 use crate::core::event::watch_line;
 use crate::core::{Cache, Event, EventKind, Object, WatchCursor, WatchPoll};
+use crate::inflight::{Charge, Room};
+use crate::listen::ANSWER_BYTES_PER_SECOND_MIN;
 
 /// A watch without timeoutSeconds ends by itself after this long, plus up to as much again, so that the watchers of a
 /// server do not all come back at once.
@@ -32,6 +35,10 @@ pub const WATCH_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes handed to the connection in one piece.
 const PIECE_BYTES: usize = 16 * 1024;
+/// An initial state up to this size is not charged for: as many as a user may have watches are little still.
+const SMALL_STATE_BYTES: usize = 4 * 1024;
+/// How long a watcher may take for its initial state at the least, as with any answer that is taken slowly.
+const STATE_TIME_MIN: Duration = Duration::from_secs(60);
 
 impl Api {
     pub(super) async fn watch(&self, call: Call) -> ApiResult<Response<Body>> {
@@ -42,18 +49,19 @@ impl Api {
         }
         let options = ListOptions::parse(&call.query, true)?;
         let selection = Selection::new(&call.served, call.namespace(), &options)?;
-        let asked = parse_version(&call, &options.resource_version)?;
+        let asked = parse_version(&options.resource_version)?;
         let cache = self.parts().cache.clone();
         let resource = call.served.storage();
 
         // From nothing, or from 0: the present state first. A client of WatchList says so in as many words.
         let initial = options.send_initial_events.unwrap_or(asked == 0);
         if options.send_initial_events.is_some() {
-            self.catch_up(asked).await?;
+            self.catch_up(asked, options.timeout_seconds).await?;
         }
         let mut watcher = Watcher {
             initial: VecDeque::new(),
             initial_end: None,
+            held: None,
             cursor: cache.watch(resource, asked),
             taken: Vec::new().into_iter(),
             seen: asked,
@@ -71,6 +79,7 @@ impl Api {
             if initial {
                 let all = listing.range(&watcher.selection.namespace, None);
                 watcher.initial = all.filter(|object| watcher.selection.accepts(object)).cloned().collect();
+                watcher.held = hold(&watcher.initial, call.room.as_ref()).await?;
             }
             watcher.cursor = watcher.cache.watch(resource, listing.revision);
             watcher.seen = listing.revision;
@@ -87,6 +96,16 @@ impl Api {
     }
 }
 
+/// Takes room for the present state until it is sent; a small one needs none.
+async fn hold(initial: &VecDeque<Arc<Object>>, room: Option<&Room>) -> ApiResult<Option<Held>> {
+    let bytes: usize = initial.iter().map(|object| object.json.len() + size_of::<Arc<Object>>()).sum();
+    let Some(room) = room.filter(|_| bytes > SMALL_STATE_BYTES) else { return Ok(None) };
+    let charge = room.take(bytes).await.map_err(|_| ApiError::too_many_requests())?;
+    let seconds = u64::try_from(bytes).unwrap_or(u64::MAX) / ANSWER_BYTES_PER_SECOND_MIN;
+    let until = Instant::now() + STATE_TIME_MIN + Duration::from_secs(seconds);
+    Ok(Some(Held { until, _charge: charge }))
+}
+
 fn watch_time(asked: Option<u64>) -> Duration {
     match asked {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds).min(WATCH_TIME_MAX),
@@ -97,9 +116,16 @@ fn watch_time(asked: Option<u64>) -> Duration {
     }
 }
 
+/// What a watcher is charged until its initial state is sent, and until when it has to have taken that.
+struct Held {
+    until: Instant,
+    _charge: Charge,
+}
+
 struct Watcher {
     /// Objects of the initial state not sent yet.
     initial: VecDeque<Arc<Object>>,
+    held: Option<Held>,
     /// The revision of the bookmark that ends the initial state.
     initial_end: Option<u64>,
     cursor: WatchCursor,
@@ -125,8 +151,12 @@ impl Watcher {
             return None;
         }
         if !self.initial.is_empty() || self.initial_end.is_some() {
+            if self.held.as_ref().is_some_and(|held| held.until <= Instant::now()) {
+                return None;
+            }
             return Some(self.initial_piece());
         }
+        self.held = None;
         loop {
             if let Some(piece) = self.piece() {
                 return Some(piece);

@@ -4,9 +4,9 @@
 //! constant time and lets go; a watch is a position in the history, never a queue, so that a slow watcher costs
 //! nothing and is told that it came too late.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use families::{BalanceLine, Balances};
 use ledger::Balance;
@@ -15,14 +15,10 @@ use rules::GroupResource;
 use tokio::sync::watch;
 
 use super::event::{Event, EventKind, Publication};
+use super::history::{self, ALL_BYTES_FREED, ALL_BYTES_MAX, History};
 use super::object::{Object, ObjectKey};
 use super::paged::Paged;
 
-/// Events kept per resource for watchers to catch up from. Informers lag by milliseconds; this covers a burst of
-/// seconds at full speed.
-pub const HISTORY_EVENTS_MAX: usize = 16 * 1024;
-/// The same in bytes, because events hold whole objects.
-pub const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Events handed to a watcher in one go, so that one far behind does not hold the lock long.
 const WATCH_BATCH_MAX: usize = 512;
 
@@ -33,6 +29,8 @@ type Objects = imbl::OrdMap<Place, Arc<Object>>;
 /// The shared view of everything durable.
 pub struct Cache {
     shelves: RwLock<HashMap<GroupResource, Arc<Shelf>>>,
+    /// Bytes of all histories.
+    history_bytes: AtomicUsize,
     revision: watch::Sender<u64>,
     balances: RwLock<HashMap<Arc<str>, BTreeMap<Place, Balance>>>,
     /// Policies whose status a user has written and the ledger has not taken back yet: shown as written.
@@ -55,10 +53,7 @@ struct Shelf {
 
 struct ShelfState {
     objects: Objects,
-    history: VecDeque<Arc<Event>>,
-    history_bytes: usize,
-    /// Events up to this revision are no longer in the history.
-    forgotten: u64,
+    history: History,
 }
 
 /// All objects of a resource at one revision.
@@ -103,6 +98,7 @@ impl Cache {
             .collect();
         Self {
             shelves: RwLock::new(shelves),
+            history_bytes: AtomicUsize::new(0),
             revision: watch::Sender::new(revision),
             balances: RwLock::default(),
             status_written: RwLock::default(),
@@ -155,6 +151,11 @@ impl Cache {
         counts
     }
 
+    /// What the histories of all resources hold.
+    pub fn history_bytes(&self) -> usize {
+        self.history_bytes.load(Ordering::Relaxed)
+    }
+
     /// Keeps a listing so that its next pages show the same state; `user` is whose place among the kept lists it takes.
     pub fn keep_paged(&self, user: &str, resource: &GroupResource, listing: &Listing) {
         self.paged.keep(user, resource, listing);
@@ -174,11 +175,10 @@ impl Cache {
         };
         let (mut objects, since) = {
             let state = shelf.state.read();
-            if revision < state.forgotten {
+            if revision < state.history.forgotten() {
                 return None;
             }
-            let from = state.history.partition_point(|event| event.revision() <= revision);
-            (state.objects.clone(), state.history.range(from..).cloned().collect::<Vec<_>>())
+            (state.objects.clone(), state.history.since(revision).cloned().collect::<Vec<_>>())
         };
         for event in since.iter().rev() {
             let key = &event.object.key;
@@ -239,7 +239,7 @@ impl Cache {
             let resource = &events[at].object.key.resource;
             let end =
                 events[at..].iter().position(|e| e.object.key.resource != *resource).map_or(events.len(), |n| at + n);
-            self.shelf_or_new(resource).publish(&events[at..end]);
+            self.count_history(self.shelf_or_new(resource).publish(&events[at..end]));
             let replaced = events[at..end].iter().filter_map(|event| event.previous.as_ref());
             self.paged.replaced(resource, replaced.map(|previous| previous.json.len()).sum());
             at = end;
@@ -268,6 +268,24 @@ impl Cache {
         for (policy, line) in lines {
             balances.entry(policy).or_default().insert((line.resource, line.bucket), line.balance);
         }
+    }
+
+    /// Counts what a history has now that it had `before`, and shortens the longest when all are too long together.
+    fn count_history(&self, (before, now): (usize, usize)) {
+        // Written by one thread only.
+        let mut all = (self.history_bytes.load(Ordering::Relaxed) + now).saturating_sub(before);
+        if all > ALL_BYTES_MAX {
+            let shelves: Vec<Arc<Shelf>> = self.shelves.read().values().cloned().collect();
+            let lengths: Vec<usize> = shelves.iter().map(|shelf| shelf.state.read().history.bytes()).collect();
+            let level = history::level(lengths, ALL_BYTES_MAX - ALL_BYTES_FREED);
+            let shortened = |shelf: &Arc<Shelf>| {
+                let mut state = shelf.state.write();
+                state.history.shorten(level);
+                state.history.bytes()
+            };
+            all = shelves.iter().map(shortened).sum();
+        }
+        self.history_bytes.store(all, Ordering::Relaxed);
     }
 
     fn shelf(&self, resource: &GroupResource) -> Option<Arc<Shelf>> {
@@ -299,12 +317,14 @@ impl Balances for Cache {
 
 impl Shelf {
     fn new(objects: Objects, forgotten: u64) -> Self {
-        let state = ShelfState { objects, history: VecDeque::new(), history_bytes: 0, forgotten };
+        let state = ShelfState { objects, history: History::after(forgotten) };
         Self { state: RwLock::new(state), changed: watch::Sender::new(0), newest: AtomicU64::new(0) }
     }
 
-    fn publish(&self, events: &[Arc<Event>]) {
+    /// Bytes of its history before and after.
+    fn publish(&self, events: &[Arc<Event>]) -> (usize, usize) {
         let mut state = self.state.write();
+        let before = state.history.bytes();
         for event in events {
             let key = &event.object.key;
             let place = (key.namespace.clone(), key.name.clone());
@@ -312,19 +332,15 @@ impl Shelf {
                 EventKind::Deleted => state.objects.remove(&place),
                 EventKind::Added | EventKind::Modified => state.objects.insert(place, event.object.clone()),
             };
-            state.history_bytes += event.object.json.len();
-            state.history.push_back(event.clone());
+            state.history.push(event.clone());
         }
-        while state.history.len() > HISTORY_EVENTS_MAX || state.history_bytes > HISTORY_BYTES_MAX {
-            let Some(oldest) = state.history.pop_front() else { break };
-            state.history_bytes -= oldest.object.json.len();
-            state.forgotten = oldest.revision();
-        }
+        let now = state.history.bytes();
         if let Some(last) = events.last() {
             self.newest.store(last.revision(), Ordering::Release);
             drop(state);
             self.changed.send_replace(last.revision());
         }
+        (before, now)
     }
 }
 
@@ -353,15 +369,14 @@ impl WatchCursor {
     pub fn poll(&mut self) -> WatchPoll {
         self.changed.mark_unchanged();
         if self.shelf.newest.load(Ordering::Acquire) <= self.position {
-            let forgotten = self.shelf.state.read().forgotten;
+            let forgotten = self.shelf.state.read().history.forgotten();
             return if self.position < forgotten { WatchPoll::TooOld } else { WatchPoll::Idle };
         }
         let state = self.shelf.state.read();
-        if self.position < state.forgotten {
+        if self.position < state.history.forgotten() {
             return WatchPoll::TooOld;
         }
-        let from = state.history.partition_point(|event| event.revision() <= self.position);
-        let events: Vec<_> = state.history.range(from..).take(WATCH_BATCH_MAX).cloned().collect();
+        let events: Vec<_> = state.history.since(self.position).take(WATCH_BATCH_MAX).cloned().collect();
         match events.last() {
             None => WatchPoll::Idle,
             Some(last) => {

@@ -19,6 +19,7 @@ mod derive;
 pub mod encryption;
 pub mod engine;
 pub mod event;
+pub mod history;
 mod install;
 mod keep;
 mod load;

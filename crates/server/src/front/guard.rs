@@ -22,7 +22,7 @@ use crate::authn::{Authenticator, impersonate};
 use crate::authz::{Decision, Rbac, is_health};
 use crate::body::BODY_BYTES_MAX;
 use crate::identity::Identity;
-use crate::inflight::{AnswerBytes, InFlight, Work};
+use crate::inflight::{AnswerBytes, InFlight, Room, Taken, Work};
 use crate::listen::Answering;
 use crate::metrics::{Asked, Metrics};
 use crate::request::RequestInfo;
@@ -35,7 +35,7 @@ pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 pub struct Gate {
     pub authenticator: Arc<Authenticator>,
     pub rbac: Arc<Rbac>,
-    pub in_flight: InFlight,
+    pub in_flight: Arc<InFlight>,
     pub metrics: Arc<Metrics>,
     /// Seconds since 1970; a function, so that tests can tell the time.
     pub clock: fn() -> u64,
@@ -169,6 +169,7 @@ where
     let seat = if exempt { None } else { gate.in_flight.seat(&identity, work).await? };
     let counted = if exempt { None } else { Some(gate.metrics.in_flight(work == Work::Write)) };
     request.extensions_mut().insert(Arc::clone(&identity));
+    request.extensions_mut().insert(Room::new(Arc::clone(&gate.in_flight), Arc::clone(&identity)));
     request.extensions_mut().insert(info);
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, inner.call(request)).await;
     drop((seat, counted, body));
@@ -184,16 +185,18 @@ where
     };
     let watch = watch_seat.is_some();
     // A write that was done must not be taken for refused: without room for its answer it is like one whose answer got lost.
+    let taken = response.extensions_mut().remove::<Taken>().map(|Taken(charge)| charge);
     let charge = match answer_bytes(&response) {
+        _ if taken.is_some() => taken,
         None | Some(0) => None,
         Some(_) if watch || probe => None,
         Some(bytes) => {
             let done = written(&response);
             let room = gate.in_flight.answer(&identity, bytes).await;
-            Some(room.map_err(|full| if done { Refusal::Timeout } else { full.into() })?)
+            Some(Arc::new(room.map_err(|full| if done { Refusal::Timeout } else { full.into() })?))
         }
     };
-    response.extensions_mut().insert(Answering { charge: charge.map(Arc::new), watch });
+    response.extensions_mut().insert(Answering { charge, watch });
     response.extensions_mut().insert(Arc::clone(&identity));
     Ok(match watch_seat {
         Some(seat) => response.map(|events| {

@@ -153,7 +153,7 @@ impl Prepared {
         let gate = Arc::new(Gate {
             authenticator: built.authenticator,
             rbac: built.rbac,
-            in_flight: InFlight::new(self.config.limits.in_flight()),
+            in_flight: Arc::new(InFlight::new(self.config.limits.in_flight())),
             metrics: built.metrics,
             clock: now_seconds,
             term: built.term,

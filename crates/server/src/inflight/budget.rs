@@ -1,4 +1,7 @@
 //! A number of bytes, shared: all of them bounded, and one user's part of them.
+//!
+//! A few users who hold what they have for as long as they can must not keep everybody else out. So nobody has more than is
+//! left: the fuller it gets the less a user can add, and there is always something for one who has nothing yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,11 +78,12 @@ impl Budget {
     fn charge(self: &Arc<Budget>, state: &mut State, user: &str, bytes: usize) -> Option<Charge> {
         // What is larger than a whole part takes a whole part: it can be had, alone.
         let bytes = bytes.min(self.part);
-        if state.taken + bytes > self.all {
-            return None;
-        }
+        let left = self.all.checked_sub(state.taken + bytes)?;
         let known = state.users.get_key_value(user);
-        if known.is_some_and(|(_, known)| known.taken + bytes > self.part) {
+        let has = known.map_or(0, |(_, known)| known.taken) + bytes;
+        // Where all of it is one part, as the owner's is, it is first come, first served.
+        let is_shared = self.part < self.all;
+        if has > self.part || (is_shared && has > left) {
             return None;
         }
         let user: Arc<str> = known.map_or_else(|| user.into(), |(user, _)| Arc::clone(user));
@@ -143,21 +147,42 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_user_has_its_part_and_all_have_no_more_than_there_is() {
+    async fn one_user_has_its_part_and_nobody_more_than_he_leaves() {
         let budget = Budget::new(100, 40, WAIT_MAX);
         let first = budget.take("a", 30).await.expect("room");
         assert!(budget.take_now("a", 11).is_err(), "more than its part");
-        let second = budget.take_now("b", 1_000_000).expect("larger than a part takes a part");
-        let third = budget.take_now("c", 30).expect("room");
-        assert!(budget.take_now("d", 1).is_err(), "nothing is left");
+        assert!(budget.take_now("b", 1_000_000).is_err(), "a whole part would leave too little");
+        let second = budget.take_now("b", 35).expect("as much as is left then");
+        let third = budget.take_now("c", 17).expect("room");
+        assert!(budget.take_now("c", 1).is_err(), "more than it leaves");
         // Who waits gets what others free, in whatever order they come.
         let mut waiting = std::pin::pin!(budget.take("d", 20));
         assert!((&mut waiting).now_or_never().is_none());
         drop(first);
         let fourth = waiting.await.expect("freed");
         drop((second, third, fourth));
+        let whole = budget.take_now("e", 1_000_000).expect("larger than a part takes a part");
+        drop(whole);
         let state = budget.state.lock();
         assert_eq!((state.taken, state.waiting, state.users.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn however_many_hold_what_they_can_something_is_left_for_the_next() {
+        let budget = Budget::new(384 << 20, 64 << 20, WAIT_MAX);
+        let mut held = Vec::new();
+        for greedy in 0..12 {
+            let user = greedy.to_string();
+            let mut piece = 64 << 20;
+            while piece >= 1024 {
+                match budget.take_now(&user, piece) {
+                    Ok(charge) => held.push(charge),
+                    Err(TooMany) => piece /= 2,
+                }
+            }
+        }
+        let modest = budget.take_now("modest", 16 * 1024);
+        assert!(modest.is_ok(), "{} bytes are left", budget.all - budget.state.lock().taken);
     }
 
     #[tokio::test]

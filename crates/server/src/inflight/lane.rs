@@ -1,4 +1,7 @@
 //! Seats of one kind with a queue for each user, served in turn.
+//!
+//! A seat is held for as long as a request takes, and how long that is may be the client's doing: a body that does not come, a
+//! version that is not there yet. So nobody gets all of them: of the last quarter a user has no more than it leaves for others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{Limits, TooMany};
+
+/// One seat in so many is kept for those who have few.
+const RESERVED_PART: usize = 4;
 
 pub(super) struct Lane {
     seats: usize,
@@ -22,6 +28,8 @@ pub(super) struct Lane {
 struct State {
     taken: usize,
     waiting: usize,
+    /// How many seats each user has.
+    held: HashMap<Arc<str>, usize>,
     /// Users with something waiting, in the order of their turns. Each is in here exactly once.
     turns: VecDeque<Arc<str>>,
     queues: HashMap<Arc<str>, VecDeque<Waiter>>,
@@ -37,12 +45,13 @@ struct Waiter {
 pub struct Seat {
     /// Taken out only where the seat is handed back by other means.
     lane: Option<Arc<Lane>>,
+    user: Arc<str>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
-            lane.pass_on();
+            lane.pass_on(&self.user);
         }
     }
 }
@@ -61,9 +70,10 @@ impl Lane {
     pub async fn seat(self: &Arc<Lane>, user: &str) -> Result<Seat, TooMany> {
         let (id, told) = {
             let mut state = self.state.lock();
-            if state.taken < self.seats {
-                state.taken += 1;
-                return Ok(Seat { lane: Some(Arc::clone(self)) });
+            let user: Arc<str> =
+                state.held.get_key_value(user).map_or_else(|| user.into(), |(user, _)| Arc::clone(user));
+            if state.may_sit(&user, self.seats) {
+                return Ok(self.take(&mut state, user));
             }
             if state.waiting >= self.queue {
                 return Err(TooMany);
@@ -71,11 +81,10 @@ impl Lane {
             let id = state.next_id;
             state.next_id += 1;
             let (tell, told) = oneshot::channel();
-            match state.queues.get_mut(user) {
+            match state.queues.get_mut(&user) {
                 Some(queue) if queue.len() >= self.queue_per_user => return Err(TooMany),
                 Some(queue) => queue.push_back(Waiter { id, tell }),
                 None => {
-                    let user: Arc<str> = user.into();
                     state.turns.push_back(Arc::clone(&user));
                     state.queues.insert(user, VecDeque::from([Waiter { id, tell }]));
                 }
@@ -90,34 +99,56 @@ impl Lane {
         outcome.map_err(|_| TooMany)?.map_err(|_| TooMany)
     }
 
-    /// Gives one freed seat to the next user in turn, or takes it back when nobody waits.
-    fn pass_on(self: Arc<Lane>) {
+    fn take(self: &Arc<Lane>, state: &mut State, user: Arc<str>) -> Seat {
+        state.taken += 1;
+        *state.held.entry(Arc::clone(&user)).or_default() += 1;
+        Seat { lane: Some(Arc::clone(self)), user }
+    }
+
+    /// Frees a seat of `user`, and gives what is free to the users in turn, as far as they may have more.
+    fn pass_on(self: Arc<Lane>, user: &Arc<str>) {
         let mut state = self.state.lock();
-        while let Some(waiter) = state.next() {
-            let seat = Seat { lane: Some(Arc::clone(&self)) };
-            match waiter.tell.send(seat) {
-                Ok(()) => return,
-                // The waiter has just left. This seat must not pass itself on from inside the lock: the loop does.
-                Err(mut seat) => drop(seat.lane.take()),
+        state.release(user);
+        while let Some((user, waiter)) = state.next(self.seats) {
+            let seat = self.take(&mut state, user);
+            // One who has just left: the seat must not pass itself on from inside the lock, the loop does.
+            if let Err(mut seat) = waiter.tell.send(seat) {
+                drop(seat.lane.take());
+                state.release(&seat.user);
             }
         }
-        state.taken -= 1;
     }
 }
 
 impl State {
-    /// The oldest request of the user whose turn it is; the user goes to the end of the round.
-    fn next(&mut self) -> Option<Waiter> {
-        let user = self.turns.pop_front()?;
+    /// Whether a user may have one more seat now.
+    fn may_sit(&self, user: &str, seats: usize) -> bool {
+        let free = seats - self.taken;
+        free > seats / RESERVED_PART || self.held.get(user).copied().unwrap_or(0) < free
+    }
+
+    fn release(&mut self, user: &Arc<str>) {
+        self.taken -= 1;
+        let Some(held) = self.held.get_mut(user) else { return };
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(user);
+        }
+    }
+
+    /// The oldest request of the first user in turn who may have a seat; the user goes to the end of the round.
+    fn next(&mut self, seats: usize) -> Option<(Arc<str>, Waiter)> {
+        let at = self.turns.iter().position(|user| self.may_sit(user, seats))?;
+        let user = self.turns.remove(at)?;
         let queue = self.queues.get_mut(&user)?;
         let waiter = queue.pop_front()?;
         self.waiting -= 1;
         if queue.is_empty() {
             self.queues.remove(&user);
         } else {
-            self.turns.push_back(user);
+            self.turns.push_back(Arc::clone(&user));
         }
-        Some(waiter)
+        Some((user, waiter))
     }
 }
 

@@ -6,7 +6,8 @@
 //! 429 with `Retry-After`. The owner (`system:masters`) and the process's own controllers never wait for a seat.
 //!
 //! Bytes are counted as well, for bodies being read and for answers until their last byte has left: who does not read an
-//! answer uses up its own share of them and nobody else's. The owner has a part of its own there.
+//! answer uses up its own share of them and nobody else's. The owner has a part of its own there. Neither of seats nor of
+//! bytes can one user, or a few together, have all: the less is left, the less those get who have much already.
 //!
 //! Shares and turns go by [`Identity::flow`]: a user, or all service accounts of a namespace.
 
@@ -62,6 +63,27 @@ const SMALL_BODY_BYTES: usize = 16 * 1024;
 /// What an answer keeps in memory until it is sent, where its body does not say: in the response's extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerBytes(pub usize);
+
+/// Room for an answer that was taken before the answer was made, in the response's extensions.
+#[derive(Clone)]
+pub struct Taken(pub Arc<Charge>);
+
+/// Where whoever makes a large answer asks for room beforehand: in the request's extensions.
+#[derive(Clone)]
+pub struct Room {
+    in_flight: Arc<InFlight>,
+    identity: Arc<Identity>,
+}
+
+impl Room {
+    pub fn new(in_flight: Arc<InFlight>, identity: Arc<Identity>) -> Room {
+        Room { in_flight, identity }
+    }
+
+    pub async fn take(&self, bytes: usize) -> Result<Charge, TooMany> {
+        self.in_flight.answer(&self.identity, bytes).await
+    }
+}
 
 impl Default for Limits {
     fn default() -> Limits {

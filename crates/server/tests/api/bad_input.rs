@@ -63,7 +63,7 @@ GET /api/v1/namespaces/a/configmaps?limit=-5
 GET /api/v1/namespaces/a/configmaps?limit=x
   400
 GET /api/v1/namespaces/a/configmaps?watch=1&resourceVersion=-1
-  422
+  400
 DELETE /api/v1/namespaces/a/configmaps/from-yaml
   {"gracePeriodSeconds": "soon"}
   400

@@ -18,6 +18,7 @@ mod moves;
 mod quotas;
 mod reads;
 mod rights;
+mod room;
 mod scopes;
 mod verbs;
 mod watches;

@@ -45,6 +45,30 @@ async fn one_users_flood_delays_another_by_one_round() {
 }
 
 #[tokio::test]
+async fn however_long_users_hold_what_they_have_there_is_a_seat_for_another() {
+    let in_flight = InFlight::new(Limits { writes: 64, wait: Duration::from_millis(1), ..limits() });
+    let mut held = Vec::new();
+    let mut had = Vec::new();
+    // Each takes what it can get and gives nothing back, as with a body that never comes.
+    for greedy in ["one", "two", "three"] {
+        let before = held.len();
+        while let Ok(seat) = in_flight.seat(&person(greedy), Work::Write).await {
+            held.push(seat);
+        }
+        had.push(held.len() - before);
+    }
+    assert_eq!(had, [48, 8, 4], "all but a quarter, then half of what is left");
+    let modest = in_flight.seat(&person("modest"), Work::Write).await;
+    assert!(modest.is_ok());
+    // Whoever waits is served as soon as it may have more, though not in the place of those who have less.
+    let two = person("two");
+    let mut waiting = std::pin::pin!(in_flight.seat(&two, Work::Write));
+    assert!((&mut waiting).now_or_never().is_none());
+    held.truncate(40);
+    assert!(waiting.await.is_ok());
+}
+
+#[tokio::test]
 async fn queues_are_bounded_per_user_and_in_all() {
     let in_flight = InFlight::new(Limits { writes: 1, queue_per_user: 2, queue: 3, ..limits() });
     let _holder = in_flight.seat(&person("holder"), Work::Write).await.expect("a seat");
