@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
@@ -19,14 +19,17 @@ use serde_json::json;
 
 use crate::glance::Kin;
 use crate::resources::{self, Found};
+use crate::resting::Resting;
 use crate::run::{Failed, gone_is_fine, is_segment};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// How often discovery is asked for resources that appeared.
 const DISCOVER_EVERY: Duration = Duration::from_secs(2);
-/// How often what failed, or was waiting for others, is tried again.
+/// How often those that failed, or were waiting for others, are looked through for some that have rested long enough.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// How many of them are tried again then. Each may cost as much as a request that is refused.
+const RETRIED_MAX: usize = 10;
 
 type Uid = String;
 
@@ -85,8 +88,10 @@ struct Graph {
     /// Owners outside of `nodes` that were asked for and exist, and for dependents of which namespaces; their end will be
     /// seen.
     alive: HashMap<Uid, BTreeSet<Option<String>>>,
-    /// Objects to look at again.
+    /// Objects to look at.
     pending: BTreeSet<Uid>,
+    /// Those of which nothing came, to be looked at again.
+    resting: Resting<Uid>,
     /// Resources whose objects are being shown again, with those of `nodes` shown so far.
     listings: Vec<(Arc<Found>, HashSet<Uid>)>,
     /// Every resource that is watched.
@@ -118,7 +123,11 @@ pub async fn run(client: Client) {
                 }
                 graph.work(&client).await;
             }
-            _ = retry.tick() => graph.work(&client).await,
+            _ = retry.tick() => {
+                let due = graph.resting.take_due(Instant::now(), RETRIED_MAX);
+                graph.pending.extend(due);
+                graph.work(&client).await;
+            }
         }
     }
 }
@@ -152,7 +161,16 @@ impl Graph {
         match seen {
             Seen::Changed(found, mut metadata) => {
                 let Some(uid) = metadata.uid.take() else { return };
+                // Whoever waits for it may not have to any longer.
+                let owners: Vec<Uid> = self.owners(&uid).iter().map(|owner| owner.uid.clone()).collect();
+                for owner in owners {
+                    if self.nodes.get(&owner).is_some_and(Node::waits_for_dependents) {
+                        self.resting.forget(&owner);
+                        self.pending.insert(owner);
+                    }
+                }
                 self.unlink(&uid);
+                self.resting.forget(&uid);
                 let node = Node::new(found, *metadata);
                 if node.owners.is_empty() && !node.deleting {
                     self.nodes.remove(&uid);
@@ -177,10 +195,14 @@ impl Graph {
                 let owners = self.nodes.remove(&uid).map(|node| node.owners).unwrap_or_default();
                 self.alive.remove(&uid);
                 self.pending.remove(&uid);
-                self.pending.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+                self.resting.forget(&uid);
+                let dependents = self.dependents.get(&uid).into_iter().flatten().cloned();
                 // An owner that waits for its dependents may be done now.
                 let owners = owners.into_iter().map(|owner| owner.uid);
-                self.pending.extend(owners.filter(|owner| self.nodes.contains_key(owner)));
+                let concerned: Vec<Uid> =
+                    dependents.chain(owners.filter(|owner| self.nodes.contains_key(owner))).collect();
+                concerned.iter().for_each(|uid| self.resting.forget(uid));
+                self.pending.extend(concerned);
             }
         }
     }
@@ -195,7 +217,8 @@ impl Graph {
             self.take(Seen::Gone(uid));
         }
         self.alive.clear();
-        self.pending.extend(self.nodes.keys().cloned());
+        let rested = self.nodes.keys().filter(|uid| !self.resting.is_resting(uid));
+        self.pending.extend(rested.cloned());
     }
 
     fn lives(&self, owner: &str, dependent: &Node) -> bool {
@@ -228,13 +251,11 @@ impl Graph {
     async fn work(&mut self, client: &Client) {
         for uid in std::mem::take(&mut self.pending) {
             match self.look_at(client, &uid).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.pending.insert(uid);
-                }
+                Ok(true) => self.resting.forget(&uid),
+                Ok(false) => self.resting.failed(uid, Instant::now()),
                 Err(error) => {
                     tracing::debug!(%error, "will try again");
-                    self.pending.insert(uid);
+                    self.resting.failed(uid, Instant::now());
                 }
             }
         }
@@ -397,6 +418,8 @@ fn api(client: &Client, node: &Node) -> Api<DynamicObject> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn found(plural: &str) -> Arc<Found> {
@@ -432,6 +455,70 @@ mod tests {
         graph.pending.clear();
         graph.take(Seen::Gone("parent".to_owned()));
         assert!(graph.pending.contains("child"));
+    }
+
+    /// A server where no owner is found and every deletion is refused; it counts the latter.
+    fn refusing() -> (Client, Arc<AtomicUsize>) {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&refused);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let deletes = request.method() == http::Method::DELETE;
+            counted.fetch_add(usize::from(deletes), Ordering::Relaxed);
+            let (code, reason) = if deletes { (403, "Forbidden") } else { (404, "NotFound") };
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+                "message": "no", "metadata": {}});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body).expect("a response");
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        (Client::new(service, "default"), refused)
+    }
+
+    #[tokio::test]
+    async fn a_refused_deletion_is_not_tried_with_every_event() {
+        let (client, refused) = refusing();
+        let (pods, mut graph) = (found("pods"), Graph::default());
+        graph.watched.push(pods.clone());
+        let held = |uid: String| {
+            let owner = OwnerReference {
+                uid: "gone".into(),
+                name: "gone".into(),
+                kind: "pods".into(),
+                api_version: "v1".into(),
+                ..OwnerReference::default()
+            };
+            let metadata = ObjectMeta {
+                uid: Some(uid.clone()),
+                name: Some(uid),
+                namespace: Some("n".into()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            };
+            Box::new(metadata)
+        };
+        for at in 0..50 {
+            graph.take(Seen::Changed(pods.clone(), held(format!("held-{at}"))));
+        }
+        graph.work(&client).await;
+        assert_eq!(refused.load(Ordering::Relaxed), 50, "each is tried once");
+        for at in 0..100 {
+            graph.take(Seen::Changed(pods.clone(), object(&format!("other-{at}"), None)));
+            graph.take(Seen::Listing(pods.clone()));
+            for at in 0..50 {
+                let (_, shown) = graph.listings.last_mut().expect("being listed");
+                shown.insert(format!("held-{at}"));
+            }
+            graph.take(Seen::Listed(pods.clone()));
+            graph.work(&client).await;
+        }
+        assert_eq!(refused.load(Ordering::Relaxed), 50, "nothing has changed about them");
+        // What is due is tried a few at a time.
+        let due = graph.resting.take_due(Instant::now() + Duration::from_secs(1), RETRIED_MAX);
+        assert_eq!(due.len(), RETRIED_MAX);
+        graph.pending.extend(due);
+        graph.take(Seen::Changed(pods, held("held-7".into())));
+        graph.work(&client).await;
+        assert!(refused.load(Ordering::Relaxed) <= 50 + RETRIED_MAX + 1, "and what has changed, at once");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod pool_claims;
 mod replicas;
 mod resource_pools;
 mod resources;
+mod resting;
 mod rollout;
 mod run;
 mod service_accounts;

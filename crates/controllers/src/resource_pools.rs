@@ -83,7 +83,8 @@ async fn hold(api: &Api<DynamicObject>, pool: &DynamicObject, wanted: bool) -> R
     Ok(())
 }
 
-/// Every namespace of the pool has its ResourceQuota, and no other namespace has one.
+/// Every namespace of the pool has its ResourceQuota, and no other namespace has one. What fails in one namespace is told when all
+/// others have been looked at.
 async fn provision_quotas(
     context: &Context,
     pool: &Value,
@@ -91,48 +92,62 @@ async fn provision_quotas(
     namespaces: &BTreeSet<String>,
 ) -> Result<(), Failed> {
     let all: Api<Guarded<ResourceQuota>> = Api::all(context.client.clone());
-    let of_pool = ListParams::default().labels(&format!("{}={name}", provision::POOL_LABEL));
+    // By its name: labels are for anybody to write who may write quotas in a namespace.
+    let of_pool = ListParams::default().fields(&format!("metadata.name={}", provision::quota_name(name)));
     let mut present: BTreeMap<String, ResourceQuota> = BTreeMap::new();
     for quota in readable(&all, &of_pool, "resource pools").await? {
         present.insert(quota.namespace().unwrap_or_default(), quota);
     }
+    let mut outcome = Ok(());
     for namespace in namespaces {
-        let wanted = provision::resource_quota(pool, namespace);
-        let wanted: ResourceQuota =
-            serde_json::from_value(wanted).map_err(|error| Failed::Unexpected(error.to_string()))?;
-        let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
-        match present.remove(namespace) {
-            Some(known) if known.owner_references() == wanted.owner_references() => {}
-            Some(known) => {
-                let mut next = known.clone();
-                next.metadata.owner_references = wanted.metadata.owner_references;
-                gone_is_fine(api.replace(&known.name_any(), &PostParams::default(), &next).await)?;
-            }
-            // What the status says may be old, or written by somebody.
-            None if !serves(context, pool, namespace).await? => {}
-            None => {
-                // The namespace may be on its way out by now; then it needs no quota any more.
-                let created = api.create(&PostParams::default(), &wanted).await;
-                if matches!(&created, Err(kube::Error::Api(status)) if [403, 404].contains(&status.code)) {
-                    continue;
-                }
-                if exists_is_fine(created)?.is_none() {
-                    // One of that name without the label is not ours to be found by; it is made ours.
-                    let patch = json!({"metadata": {"labels": wanted.metadata.labels}});
-                    let patch = Patch::Merge(&patch);
-                    gone_is_fine(api.patch(&wanted.name_any(), &PatchParams::default(), &patch).await)?;
-                }
-            }
-        }
+        let done = provide(context, pool, namespace, present.remove(namespace)).await;
+        outcome = outcome.and(done);
     }
     for (namespace, quota) in present {
-        let leaves = pool.pointer("/metadata/deletionTimestamp").is_some();
-        if !leaves && serves(context, pool, &namespace).await? {
-            continue;
-        }
-        let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), &namespace);
-        gone_is_fine(api.delete(&quota.name_any(), &DeleteParams::default()).await)?;
+        let done = withdraw(context, pool, &namespace, &quota).await;
+        outcome = outcome.and(done);
     }
+    outcome
+}
+
+/// Sees to it that a namespace has the pool's ResourceQuota, marked as the pool's.
+async fn provide(context: &Context, pool: &Value, namespace: &str, known: Option<ResourceQuota>) -> Result<(), Failed> {
+    let wanted = provision::resource_quota(pool, namespace);
+    let wanted: ResourceQuota =
+        serde_json::from_value(wanted).map_err(|error| Failed::Unexpected(error.to_string()))?;
+    let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
+    let Some(known) = known else {
+        // What the status says may be old, or written by somebody.
+        if !serves(context, pool, namespace).await? {
+            return Ok(());
+        }
+        return match api.create(&PostParams::default(), &wanted).await {
+            // The namespace may be on its way out by now; then it needs no quota any more.
+            Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => Ok(()),
+            // Made meanwhile: its event brings us back.
+            created => exists_is_fine(created).map(|_| ()),
+        };
+    };
+    let is_marked = wanted.labels().iter().all(|(label, value)| known.labels().get(label) == Some(value));
+    if is_marked && known.owner_references() == wanted.owner_references() {
+        return Ok(());
+    }
+    let marks = json!({"labels": wanted.metadata.labels, "ownerReferences": wanted.metadata.owner_references});
+    let patch = Patch::Merge(json!({"metadata": marks}));
+    gone_is_fine(api.patch(&known.name_any(), &PatchParams::default(), &patch).await)?;
+    Ok(())
+}
+
+/// Removes the pool's ResourceQuota where the pool has nothing to say any longer. One that merely has the name stays.
+async fn withdraw(context: &Context, pool: &Value, namespace: &str, quota: &ResourceQuota) -> Result<(), Failed> {
+    let name = pool.pointer("/metadata/name").and_then(Value::as_str);
+    let is_ours = quota.labels().get(provision::POOL_LABEL).map(String::as_str) == name;
+    let leaves = pool.pointer("/metadata/deletionTimestamp").is_some();
+    if !is_ours || (!leaves && serves(context, pool, namespace).await?) {
+        return Ok(());
+    }
+    let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
+    gone_is_fine(api.delete(&quota.name_any(), &DeleteParams::default()).await)?;
     Ok(())
 }
 

@@ -35,6 +35,7 @@ edit POST /api/v1/namespaces/team-a/pods {"metadata": {"name": "three"}, "spec":
 edit POST /api/v1/namespaces/team-a/pods?dryRun=All {"metadata": {"name": "three"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}]}} -> 403 exceeded quota
 edit POST /api/v1/namespaces/team-a/pods {"metadata": {"generateName": "three-"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}]}} -> 403 exceeded quota
 edit PATCH /api/v1/namespaces/team-a/pods/three?fieldManager=m apply {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "three"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}]}} -> 403 exceeded quota
+edit POST /api/v1/namespaces/team-a/pods {"metadata": {"name": "p"}, "spec": {"initContainers": [{"name": "i", "image": "i", "restartPolicy": "always", "resources": {"requests": {"cpu": "500m"}}}], "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "900m"}}}]}} -> 422 Unsupported value
 "#;
 
 const OTHERS: &str = r#"
@@ -73,11 +74,31 @@ star POST /apis/hnc.x-k8s.io/v1alpha2/namespaces/team-a/subnamespaceanchors {"me
 star DELETE /apis/hnc.x-k8s.io/v1alpha2/namespaces/team-a/subnamespaceanchors/victim -> 200|404
 "#;
 
+const DECOYS: &str = r#"
+# Whoever may write quotas in a namespace may write labels on them. What a pool keeps is known by its name.
+star POST /api/v1/namespaces/team-a/resourcequotas {"metadata": {"name": "zz", "labels": {"projectcapsule.dev/pool": "shared", "projectcapsule.dev/managed-by": "controller"}}, "spec": {"hard": {"services": "99"}}} -> 201
+star PATCH /api/v1/namespaces/team-a/resourcequotas/capsule-pool-shared merge {"metadata": {"labels": null, "ownerReferences": null}, "spec": {"hard": {"services": "99"}}} -> 200
+star POST /api/v1/namespaces/team-a/services {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}} -> 403 exceeded quota: capsule-pool-shared
+"#;
+
+/// The kept quota is marked as the pool's again, and the decoy is nobody's.
+async fn decoys(land: &mut Land) {
+    land.play(DECOYS).await;
+    let quotas = "/api/v1/namespaces/team-a/resourcequotas";
+    let owner = |quota: &serde_json::Value| quota["metadata"]["ownerReferences"][0]["name"].clone();
+    land.until(&format!("{quotas}/capsule-pool-shared"), |kept| {
+        kept["metadata"]["labels"]["projectcapsule.dev/pool"] == "shared" && owner(kept) == "shared"
+    })
+    .await;
+    land.until(&format!("{quotas}/zz"), |decoy| owner(decoy).is_null()).await;
+}
+
 #[tokio::test]
 async fn nobody_gets_more_than_his_quota() {
     let mut land = Land::start().await;
     land.play(PODS).await;
     land.play(OTHERS).await;
     land.play(MOVING).await;
-    assert!(land.end().await >= 58, "a table was cut short");
+    decoys(&mut land).await;
+    assert!(land.end().await >= 62, "a table was cut short");
 }

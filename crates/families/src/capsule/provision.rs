@@ -8,7 +8,8 @@ use quantity::Quantity;
 use rules::policy_name;
 use serde_json::{Map, Value, json};
 
-use super::claim::{QUOTA_PREFIX, needed, pools, quota_name, wanted};
+pub use super::claim::quota_name;
+use super::claim::{QUOTA_PREFIX, needed, pools, wanted};
 use super::pool::{Amounts, CLAIMS, Pool, read_amounts, show_amounts};
 use super::{GROUP, VERSION, at, items, text};
 use crate::family::Near;

@@ -1,13 +1,13 @@
 //! The controller behind SubnamespaceAnchors: each becomes a namespace below its own. Where a namespace stands in the tree
 //! is decided with the commit that makes it ([`super::tree`]), not here. With its anchor the namespace goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ use super::hierarchy::{ANCHORS, CONFIGURATION_NAME, CONFIGURATIONS, FINALIZER, G
 const VERSION: &str = "v1alpha2";
 /// What failed is tried again after this.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long changes are gathered before the anchors are looked at again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Tends the anchors until the process ends.
 pub async fn run(client: Client, allowed: Vec<String>) {
@@ -39,6 +41,7 @@ pub async fn run(client: Client, allowed: Vec<String>) {
         } else if change.await.is_none() {
             return;
         }
+        tokio::time::sleep(PAUSE).await;
         // Whatever else changed meanwhile is covered by the same look.
         while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
         failed = tend(&client, &allowed).await;
@@ -47,19 +50,19 @@ pub async fn run(client: Client, allowed: Vec<String>) {
 
 /// Looks at every anchor. One that fails does not keep the others waiting. Whether one did.
 async fn tend(client: &Client, allowed: &[String]) -> bool {
-    let anchors = match all(client, "SubnamespaceAnchor", ANCHORS).list(&ListParams::default()).await {
-        Ok(anchors) => anchors.items,
+    let (anchors, stands) = match look(client).await {
+        Ok(found) => found,
         Err(error) => {
             tracing::debug!(%error, "the anchors will be looked at again");
             return true;
         }
     };
     let mut failed = false;
-    for anchor in anchors {
+    for anchor in anchors.iter().filter(|anchor| !stands.is_settled(anchor)) {
         let done = if anchor.metadata.deletion_timestamp.is_some() {
-            pull(client, &anchor).await
+            pull(client, anchor).await
         } else {
-            plant(client, &anchor, allowed).await
+            plant(client, anchor, allowed).await
         };
         if let Err(error) = done {
             tracing::debug!(%error, anchor = anchor.name_any(), "the anchor will be looked at again");
@@ -67,6 +70,49 @@ async fn tend(client: &Client, allowed: &[String]) -> bool {
         }
     }
     failed
+}
+
+/// The anchors, and what is there of what they ask for. Three lists, however many anchors somebody makes: whoever changes one
+/// of them does not have all others asked about.
+async fn look(client: &Client) -> Result<(Vec<DynamicObject>, Stands), kube::Error> {
+    let everything = ListParams::default();
+    let anchors = all(client, "SubnamespaceAnchor", ANCHORS).list(&everything).await?.items;
+    if anchors.is_empty() {
+        return Ok((anchors, Stands::default()));
+    }
+    let namespaces = Api::<Namespace>::all(client.clone()).list_metadata(&everything).await?.items;
+    let configurations = all(client, "HierarchyConfiguration", CONFIGURATIONS).list_metadata(&everything).await?.items;
+    let parent = |namespace: &PartialObjectMeta<Namespace>| namespace.annotations().get(SUBNAMESPACE_OF).cloned();
+    let stands = Stands {
+        parents: namespaces.iter().map(|one| (one.name_any(), parent(one).unwrap_or_default())).collect(),
+        configured: configurations.iter().filter_map(ResourceExt::namespace).collect(),
+    };
+    Ok((anchors, stands))
+}
+
+/// What is there.
+#[derive(Default)]
+struct Stands {
+    /// Namespaces, with whose subnamespaces they are.
+    parents: HashMap<String, String>,
+    /// Namespaces with a configuration.
+    configured: HashSet<String>,
+}
+
+impl Stands {
+    /// Whether there is nothing to do for an anchor, and its status says what is so.
+    fn is_settled(&self, anchor: &DynamicObject) -> bool {
+        let (name, parent) = (anchor.name_any(), anchor.namespace().unwrap_or_default());
+        let is_held = anchor.finalizers().iter().any(|one| one == FINALIZER);
+        let state = match self.parents.get(&name) {
+            None => return false,
+            Some(stands) if *stands == parent => "Ok",
+            Some(_) => "Conflict",
+        };
+        let is_configured = state == "Conflict" || self.configured.contains(&name);
+        let said = anchor.data["status"]["status"] == state;
+        anchor.metadata.deletion_timestamp.is_none() && is_held && is_configured && said
+    }
 }
 
 fn all(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -184,5 +230,43 @@ fn ignore<T>(result: kube::Result<T>, code: u16) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if status.code == code => Ok(()),
         other => other.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn an_anchor_that_has_what_it_asks_for_is_left_alone() {
+        let stands = Stands {
+            parents: [("child", "team"), ("taken", ""), ("bare", "team")].map(|(a, b)| (a.into(), b.into())).into(),
+            configured: ["child".to_owned()].into(),
+        };
+        let anchor = |name: &str, state: &str, held: bool, leaves: bool| {
+            let mut anchor = DynamicObject::new(name, &resource("SubnamespaceAnchor", ANCHORS)).within("team");
+            anchor.data = json!({"status": {"status": state}});
+            anchor.metadata.finalizers = held.then(|| vec![FINALIZER.to_owned()]);
+            anchor.metadata.deletion_timestamp = leaves.then(|| Time(jiff::Timestamp::UNIX_EPOCH));
+            anchor
+        };
+        for (name, state, held, leaves, settled) in [
+            ("child", "Ok", true, false, true),
+            ("taken", "Conflict", true, false, true),
+            ("child", "Missing", true, false, false),
+            ("child", "Ok", false, false, false),
+            ("child", "Ok", true, true, false),
+            ("bare", "Ok", true, false, false),
+            ("absent", "Ok", true, false, false),
+            ("taken", "Ok", true, false, false),
+        ] {
+            assert_eq!(
+                stands.is_settled(&anchor(name, state, held, leaves)),
+                settled,
+                "{name} {state} {held} {leaves}"
+            );
+        }
     }
 }

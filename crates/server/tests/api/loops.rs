@@ -312,3 +312,56 @@ async fn a_status_that_somebody_wrote_puts_no_quota_into_foreign_namespaces() {
     settles(&server, path, |all| !is_held(all)).await;
     assert_eq!(items(&server, "/api/v1/namespaces/victim/resourcequotas").await, Vec::<Value>::new());
 }
+
+const CAPSULE: &str = "/apis/capsule.clastix.io/v1beta2";
+
+/// A pool over namespace `a`, which has nothing without a claim.
+async fn pool(server: &Server) {
+    patch(server, "/api/v1/namespaces/a", &json!({"metadata": {"labels": {"tier": "gold"}}})).await;
+    let spec = json!({"selectors": [{"matchLabels": {"tier": "gold"}}], "config": {"defaultsZero": true},
+        "quota": {"hard": {"secrets": "2"}}});
+    let pool = json!({"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePool", "metadata": {"name": "p"}, "spec": spec});
+    create(server, &format!("{CAPSULE}/resourcepools"), &pool).await;
+}
+
+/// A claim whose owner is gone is collected as soon as nothing uses it; a namespace that leaves the pool uses nothing of it. What
+/// it used is nobody's then, and nothing can be had twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_without_its_owner_goes_when_its_namespace_leaves_the_pool() {
+    let (server, _loops) = started(&["garbagecollector", "resourcepool"]).await;
+    pool(&server).await;
+    let owner = map(&server, "owner", &[]).await;
+    let claims = format!("{CAPSULE}/namespaces/a/resourcepoolclaims");
+    let reference =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    let claim = json!({"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePoolClaim",
+        "metadata": {"name": "c", "ownerReferences": reference}, "spec": {"pool": "p", "claim": {"secrets": "2"}}});
+    create(&server, &claims, &claim).await;
+    for name in ["one", "two"] {
+        create(&server, "/api/v1/namespaces/a/secrets", &json!({"metadata": {"name": name}})).await;
+    }
+    server.play(&format!("DELETE {MAPS}/owner\n  200")).await;
+    // Something else is collected after it was tried: by then it was refused.
+    let second = map(&server, "second", &[]).await;
+    map(&server, "dependent", &[&second]).await;
+    server.play(&format!("DELETE {MAPS}/second\n  200")).await;
+    settles(&server, MAPS, <[Value]>::is_empty).await;
+    assert_eq!(items(&server, &claims).await.len(), 1, "in use");
+
+    patch(&server, "/api/v1/namespaces/a", &json!({"metadata": {"labels": {"tier": "lead"}}})).await;
+    settles(&server, &claims, <[Value]>::is_empty).await;
+    patch(&server, "/api/v1/namespaces/a", &json!({"metadata": {"labels": {"tier": "gold"}}})).await;
+    server
+        .play(
+            r#"
+GET /api/v1/namespaces/a/resourcequotas/capsule-pool-p
+  200  spec.hard.secrets=0
+POST /api/v1/namespaces/a/secrets
+  {"metadata": {"name": "three"}}
+  403  message~exceeded quota: capsule-pool-p
+GET /apis/capsule.clastix.io/v1beta2/resourcepools/p
+  200  status.allocation.used.secrets=0
+"#,
+        )
+        .await;
+}
