@@ -2,18 +2,22 @@
 //! namespace could walk out of what limits him, or into somebody else's share.
 //!
 //! What a family asks for is in [`families::Family::rights`]. For labels and annotations that policies select namespaces by, the
-//! verb `relabel` on namespaces is asked for here, cluster-wide: a Role in the namespace itself cannot give it.
+//! verb `relabel` on namespaces is asked for here, cluster-wide: a Role in the namespace itself cannot give it. It makes no
+//! difference whether they are changed or come with a new namespace.
 
 use std::sync::Arc;
 
 use families::{Change, Denial, Made, Picks, PolicyObject, Right, World};
 use rules::{GroupResource, Namespace};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::prepare::CacheWorld;
 use super::{Api, ApiError, ApiResult, Call};
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::core::{ObjectKey, Refused, string_map};
+
+/// The label that every namespace has from the server.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 impl Api {
     /// Refuses a write whose author lacks a right it needs besides. `old` is none for a new object, `new` for a deleted one.
@@ -31,8 +35,11 @@ impl Api {
         for right in self.parts().families.iter().flat_map(|family| family.rights(&change, &world)) {
             self.demand(call, key, &right, "")?;
         }
-        let (Some(old), Some(new), true) = (old, new, resource.is("", "namespaces")) else { return Ok(()) };
-        let (before, after) = (seen(name, old), seen(name, new));
+        let (Some(new), true) = (new, resource.is("", "namespaces")) else { return Ok(()) };
+        // A new namespace is compared with one that says nothing about itself: what would take a right to be written on that
+        // takes the right as well when it is written at once.
+        let bare = json!({"metadata": {"labels": {NAME_LABEL: name}}});
+        let (before, after) = (seen(name, old.unwrap_or(&bare)), seen(name, new));
         if before == after {
             return Ok(());
         }

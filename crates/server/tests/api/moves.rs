@@ -116,6 +116,49 @@ POST /api/v1/namespaces/team/configmaps
 }
 
 #[tokio::test]
+async fn a_new_namespace_enters_no_quota_without_the_right_either() {
+    let server = trees().await;
+    server
+        .play(
+            r#"
+POST /apis/quota.openshift.io/v1/clusterresourcequotas
+  {"apiVersion": "quota.openshift.io/v1", "kind": "ClusterResourceQuota", "metadata": {"name": "victim"}, "spec": {"selector": {"labels": {"matchLabels": {"owner": "victim"}}}, "quota": {"hard": {"secrets": "1"}}}}
+  201
+POST /apis/capsule.clastix.io/v1beta2/resourcepools
+  {"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePool", "metadata": {"name": "all"}, "spec": {"selectors": [{"matchExpressions": [{"key": "free", "operator": "DoesNotExist"}]}], "quota": {"hard": {"pods": "1"}}}}
+  201
+POST /apis/capsule.clastix.io/v1beta2/globalcustomquotas
+  {"apiVersion": "capsule.clastix.io/v1beta2", "kind": "GlobalCustomQuota", "metadata": {"name": "named"}, "spec": {"limit": "5", "namespaceSelectors": [{"matchLabels": {"kubernetes.io/metadata.name": "plain"}}], "sources": [{"apiVersion": "v1", "kind": "Secret", "op": "count"}]}}
+  201
+POST /apis/rbac.authorization.k8s.io/v1/clusterroles
+  {"metadata": {"name": "creator"}, "rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create", "patch"]}]}
+  201
+POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings
+  {"metadata": {"name": "creator"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "creator"}, "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}]}
+  201
+POST /api/v1/namespaces As:mallory
+  {"metadata": {"name": "sneaky", "labels": {"owner": "victim"}}}
+  403  message~cannot relabel resource "namespaces"
+PATCH /api/v1/namespaces/sneaky?fieldManager=m As:mallory Content-Type:application/apply-patch+yaml
+  {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sneaky", "labels": {"owner": "victim"}}}
+  403  message~cannot relabel
+# Nor does it stay out of one that binds all others.
+POST /api/v1/namespaces As:mallory
+  {"metadata": {"name": "sneaky", "labels": {"free": "yes"}}}
+  403  message~cannot relabel
+# What every namespace has, and what no quota goes by, is hers to write.
+POST /api/v1/namespaces As:mallory
+  {"metadata": {"name": "plain", "labels": {"colour": "blue"}}}
+  201
+POST /api/v1/namespaces
+  {"metadata": {"name": "given", "labels": {"owner": "victim"}}}
+  201
+"#,
+        )
+        .await;
+}
+
+#[tokio::test]
 async fn labels_that_quotas_select_by_take_a_right_of_their_own() {
     let server = trees().await;
     server
