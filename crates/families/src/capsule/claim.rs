@@ -96,7 +96,9 @@ fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
 pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(), String> {
     let pool = text(change.old, &["spec", "pool"]);
     let used = || is_in_use(change.old, change.namespace, near, reading);
-    let Some(new) = change.new else {
+    let is_leaving = |claim: &Value| at(claim, &["metadata", "deletionTimestamp"]).is_some();
+    // A deletion that waits for finalizers is one all the same, from the moment it is asked for.
+    let Some(new) = change.new.filter(|new| !is_leaving(new) || is_leaving(change.old)) else {
         return match used() {
             true => Err(format!("cannot delete the pool while claim is used in resourcepool {pool}")),
             false => Ok(()),

@@ -1,7 +1,8 @@
 //! Which claims are in use: the usage of a pool's ResourceQuota in a namespace is laid on the claims that have their
 //! resources there, one after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use ledger::SubjectId;
@@ -54,25 +55,39 @@ pub fn in_use(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) ->
         return found;
     }
     // A claim that was made for a workload is in use as long as that is there; the others share the rest.
-    let (own, mut left): (Vec<Holder>, Vec<Holder>) =
+    let (own, left): (Vec<Holder>, Vec<Holder>) =
         holders(pool, namespace, near).into_iter().partition(|holder| jit::has_workload(&holder.name, near));
     for holder in own {
         take(&holder, &mut rest);
         found.insert(holder.uid);
     }
-    while !left.is_empty() && rest.values().any(|used| !used.is_zero()) {
-        let next = match reading {
-            Reading::Documentation => 0,
-            Reading::Releases => most_covering(&left, &rest),
-        };
-        let holder = left.remove(next);
-        if covers(&holder, &rest).is_zero() {
-            continue;
-        }
-        take(&holder, &mut rest);
-        found.insert(holder.uid);
+    match reading {
+        Reading::Documentation => left.iter().for_each(|holder| lay_on(holder, &mut rest, &mut found)),
+        Reading::Releases => lay_on_most_covering(&left, &mut rest, &mut found),
     }
     found
+}
+
+fn lay_on(holder: &Holder, rest: &mut BTreeMap<Arc<str>, Amount>, found: &mut BTreeSet<SubjectId>) {
+    if !covers(holder, rest).is_zero() {
+        take(holder, rest);
+        found.insert(holder.uid);
+    }
+}
+
+/// Always on the one that covers most of what is left; of equals, on the first. What is left only shrinks, so that what a claim
+/// covered once is the most it can cover now: only those at the top have to be looked at again.
+fn lay_on_most_covering(holders: &[Holder], rest: &mut BTreeMap<Arc<str>, Amount>, found: &mut BTreeSet<SubjectId>) {
+    let known = |at: usize, rest: &BTreeMap<_, _>| (covers(&holders[at], rest), Reverse(at));
+    let mut covering: BinaryHeap<_> = (0..holders.len()).map(|at| known(at, rest)).collect();
+    while let Some((_, Reverse(at))) = covering.pop() {
+        let now = known(at, rest);
+        if covering.peek().is_some_and(|next| *next > now) {
+            covering.push(now);
+            continue;
+        }
+        lay_on(&holders[at], rest, found);
+    }
 }
 
 /// What is used of a pool's resources in a namespace, and not by grace of the defaults.
@@ -102,17 +117,6 @@ fn take(holder: &Holder, rest: &mut BTreeMap<Arc<str>, Amount>) {
         let part = holder.amounts.get(name).map_or(Amount::ZERO, |amount| (*amount).min(*used));
         *used = used.checked_sub(part).unwrap_or(Amount::ZERO);
     }
-}
-
-fn most_covering(holders: &[Holder], rest: &BTreeMap<Arc<str>, Amount>) -> usize {
-    let mut best = (0, Amount::ZERO);
-    for (at, holder) in holders.iter().enumerate() {
-        let covered = covers(holder, rest);
-        if covered > best.1 {
-            best = (at, covered);
-        }
-    }
-    best.0
 }
 
 fn covers(holder: &Holder, rest: &BTreeMap<Arc<str>, Amount>) -> Amount {

@@ -280,7 +280,8 @@ impl Engine {
     fn guard(&self, stored: &Object, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
         let key = &stored.key;
         let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
-        if !self.is_projected(&key.resource) || (new.is_none() && removed) {
+        let leaves = new.is_none_or(|new| new.pointer("/metadata/deletionTimestamp").is_some());
+        if !self.is_projected(&key.resource) || (leaves && removed) {
             return Ok(());
         }
         let Some(family) = self.families.of_projected(&key.resource) else { return Ok(()) };

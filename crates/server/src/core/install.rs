@@ -20,6 +20,8 @@ use super::policies::Installed;
 /// Policies in one namespace, or outside of all. Each is asked about every write of what it counts, by the one thread
 /// that decides: a thousand take some milliseconds.
 const POLICIES_MAX: usize = 1000;
+/// Claims in one namespace that somebody makes; those that are made with a workload are as many as those.
+const CLAIMS_MAX: usize = 4000;
 
 /// Where objects are to be measured again.
 pub(super) type Places = Vec<(GroupResource, Arc<str>)>;
@@ -37,8 +39,14 @@ impl Engine {
         Ok(Some(compiled))
     }
 
-    /// One more policy must not make every write in its namespace, or everywhere, slow for all others.
+    /// One more policy must not make every write in its namespace, or everywhere, slow for all others; nor may one more of what
+    /// a policy grants, whose use is told from that of all others in its namespace.
     pub(super) fn check_policies(&self, key: &ObjectKey, is_policy: bool) -> Result<(), Refused> {
+        if self.may_wait(&key.resource) && self.objects_in(&key.resource, &key.namespace).count() >= CLAIMS_MAX {
+            let why =
+                format!("there are {CLAIMS_MAX} claims in namespace \"{}\" already, which is the most", key.namespace);
+            return Err(self.said_no(key, why));
+        }
         if !is_policy {
             return Ok(());
         }

@@ -448,3 +448,54 @@ PATCH /api/v1/namespaces/a/pods/p Content-Type:application/merge-patch+json
         ))
         .await;
 }
+
+/// A claim in use is not deleted, in whatever way it is asked for.
+#[tokio::test]
+async fn a_claim_in_use_is_not_even_marked_for_deletion() {
+    let server = Server::start();
+    for family in families::all(&families::Settings::default()).iter() {
+        for definition in family.definitions() {
+            server
+                .play(&format!("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions\n  {definition}\n  201"))
+                .await;
+        }
+    }
+    server
+        .play(
+            r#"
+POST /api/v1/namespaces
+  {"metadata": {"name": "a", "labels": {"tier": "gold"}}}
+  201
+POST /apis/capsule.clastix.io/v1beta2/resourcepools
+  {"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePool", "metadata": {"name": "p"}, "spec": {"selectors": [{"matchLabels": {"tier": "gold"}}], "config": {"defaultsZero": true}, "quota": {"hard": {"secrets": "2"}}}}
+  201
+POST /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims
+  {"apiVersion": "capsule.clastix.io/v1beta2", "kind": "ResourcePoolClaim", "metadata": {"name": "c", "finalizers": ["example.com/mine"]}, "spec": {"pool": "p", "claim": {"secrets": "1"}}}
+  201
+POST /api/v1/namespaces/a/secrets
+  {"metadata": {"name": "s"}}
+  201
+DELETE /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c
+  403  message~while claim is used
+DELETE /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c?propagationPolicy=Foreground
+  403  message~while claim is used
+DELETE /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c?propagationPolicy=Orphan
+  403  message~while claim is used
+DELETE /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims
+  403
+GET /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c
+  200  metadata.deletionTimestamp!
+DELETE /api/v1/namespaces/a/secrets/s
+  200
+DELETE /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c
+  200  metadata.deletionTimestamp?
+# Already leaving, it is used again, and can still be let go of where nothing uses it.
+PATCH /apis/capsule.clastix.io/v1beta2/namespaces/a/resourcepoolclaims/c Content-Type:application/merge-patch+json
+  {"metadata": {"finalizers": null}}
+  200
+GET /api/v1/namespaces/a/resourcequotas/capsule-pool-p
+  200  spec.hard.secrets=0
+"#,
+        )
+        .await;
+}
