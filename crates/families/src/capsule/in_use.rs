@@ -125,3 +125,45 @@ fn covers(holder: &Holder, rest: &BTreeMap<Arc<str>, Amount>) -> Amount {
     };
     rest.iter().map(part).fold(Amount::ZERO, |sum, part| sum.checked_add(part).unwrap_or(sum))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One after the other, each time the one that covers most: what it means, in as many steps as it takes.
+    fn most_covering_one_by_one(holders: &[Holder], mut rest: BTreeMap<Arc<str>, Amount>) -> BTreeSet<SubjectId> {
+        let mut found = BTreeSet::new();
+        let mut left: Vec<&Holder> = holders.iter().collect();
+        while !left.is_empty() {
+            let mut best = 0;
+            for at in 1..left.len() {
+                if covers(left[at], &rest) > covers(left[best], &rest) {
+                    best = at;
+                }
+            }
+            lay_on(left.remove(best), &mut rest, &mut found);
+        }
+        found
+    }
+
+    #[test]
+    fn the_shortcut_finds_the_same_claims() {
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((state >> 33) % below).expect("small")
+        };
+        let names: [Arc<str>; 3] = ["cpu".into(), "memory".into(), "pods".into()];
+        for _ in 0..300 {
+            let mut amounts = |below: u64| -> BTreeMap<Arc<str>, Amount> {
+                names.iter().map(|name| (name.clone(), Amount::from_units(next(below)))).collect()
+            };
+            let holders: Vec<Holder> =
+                (0..12).map(|at| Holder { uid: SubjectId(at), name: "c".into(), amounts: amounts(6) }).collect();
+            let rest = amounts(30);
+            let mut found = BTreeSet::new();
+            lay_on_most_covering(&holders, &mut rest.clone(), &mut found);
+            assert_eq!(found, most_covering_one_by_one(&holders, rest));
+        }
+    }
+}

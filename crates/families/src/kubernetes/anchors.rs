@@ -249,7 +249,7 @@ mod tests {
             let mut anchor = DynamicObject::new(name, &resource("SubnamespaceAnchor", ANCHORS)).within("team");
             anchor.data = json!({"status": {"status": state}});
             anchor.metadata.finalizers = held.then(|| vec![FINALIZER.to_owned()]);
-            anchor.metadata.deletion_timestamp = leaves.then(|| Time(jiff::Timestamp::UNIX_EPOCH));
+            anchor.metadata.deletion_timestamp = leaves.then_some(Time(jiff::Timestamp::UNIX_EPOCH));
             anchor
         };
         for (name, state, held, leaves, settled) in [

@@ -21,7 +21,7 @@ use super::policies::Installed;
 /// that decides: a thousand take some milliseconds.
 const POLICIES_MAX: usize = 1000;
 /// Claims in one namespace that somebody makes; those that are made with a workload are as many as those.
-const CLAIMS_MAX: usize = 4000;
+pub(super) const CLAIMS_MAX: usize = 4000;
 
 /// Where objects are to be measured again.
 pub(super) type Places = Vec<(GroupResource, Arc<str>)>;

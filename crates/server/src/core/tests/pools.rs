@@ -200,3 +200,16 @@ fn who_came_first_is_served_first_whatever_the_clock_said() {
         bench.audit();
     }
 }
+
+#[test]
+fn a_namespace_has_so_many_claims_and_no_more() {
+    let mut bench = rig();
+    for at in 0..install::CLAIMS_MAX {
+        bench.claim("n0", &format!("c{at}"), 1).unwrap();
+    }
+    let refused = bench.claim("n0", "one-more", 1).unwrap_err();
+    assert!(format!("{refused:?}").contains("claims in namespace \\\"n0\\\" already"), "{refused:?}");
+    bench.claim("n1", "elsewhere", 1).unwrap();
+    bench.remove(POOL, "resourcepoolclaims", "n0", "c7").unwrap();
+    bench.claim("n0", "one-more", 1).unwrap();
+}
