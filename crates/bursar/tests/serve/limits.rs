@@ -168,7 +168,7 @@ async fn readers_who_do_not_read_cost_no_memory_and_are_told_so() {
     const GROWTH_MEGABYTES_MAX: u64 = 400;
     let folder = tempfile::tempdir().expect("a folder");
     // Room for all of them: that they cost nothing is what this is about.
-    let process = limited(folder.path(), "{watchesPerUser: 12, answerMebibytes: 3072}").await;
+    let process = limited(folder.path(), "{watchesPerUser: 12, answerMebibytes: 4096}").await;
     let admin = process.client().await;
     let path = "/api/v1/namespaces/default/configmaps";
     let write = async |method: &str, path: &str, body: &Value| {

@@ -158,8 +158,9 @@ mod tests {
             let mut amounts = |below: u64| -> BTreeMap<Arc<str>, Amount> {
                 names.iter().map(|name| (name.clone(), Amount::from_units(next(below)))).collect()
             };
-            let holders: Vec<Holder> =
-                (0..12).map(|at| Holder { uid: SubjectId(at), name: "c".into(), amounts: amounts(6) }).collect();
+            let holders: Vec<Holder> = (0..12)
+                .map(|at| Holder { uid: SubjectId(at), name: "c".into(), born: 0, amounts: amounts(6) })
+                .collect();
             let rest = amounts(30);
             let mut found = BTreeSet::new();
             lay_on_most_covering(&holders, &mut rest.clone(), &mut found);

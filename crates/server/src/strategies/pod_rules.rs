@@ -162,7 +162,6 @@ fn container<'a>(
         errors.push(FieldError::required(format!("{path}.image"), ""));
     }
     one_of(container, "imagePullPolicy", path, &PULL, errors);
-    one_of(container, "restartPolicy", path, &RESTART, errors);
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let handler =
             |probe: &Value| ["exec", "httpGet", "tcpSocket", "grpc"].iter().any(|kind| probe.get(kind).is_some());
