@@ -1,25 +1,32 @@
-//! A real folder.
+//! A real folder, worked on by its open handle: one that is moved away takes its store with it, and whatever is put in its
+//! place is never touched.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
+
 use super::{Disk, DiskFile};
 
-/// The file whose lock says that a process has the folder.
+/// The file whose lock says that a process has the folder. The folder itself is locked as well, because a file can be
+/// removed by somebody who takes it for a leftover; not every network file system can lock a folder.
 const LOCK_NAME: &str = "lock";
 
 /// Quota state names tenants and their objects: only the owner reads it.
-const FILE_MODE: u32 = 0o600;
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const FOLDER_MODE: u32 = 0o700;
 
 pub struct FolderDisk {
     path: PathBuf,
     folder: File,
-    /// Held for as long as the disk lives; the kernel releases it when the process ends, however it ends.
-    lock: OnceLock<File>,
+    /// Nothing may be changed.
+    reading: bool,
+    /// Held for as long as the disk lives; the kernel releases it when the process ends, however it ends. `None`: a folder
+    /// for reading that nobody has ever locked.
+    lock: OnceLock<Option<File>>,
 }
 
 impl FolderDisk {
@@ -38,7 +45,31 @@ impl FolderDisk {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;
         }
-        Ok(FolderDisk { path, folder, lock: OnceLock::new() })
+        Ok(FolderDisk { path, folder, reading: false, lock: OnceLock::new() })
+    }
+
+    /// Opens a folder that is to stay exactly as it is; its disk may be one that cannot be written.
+    pub fn open_for_reading(path: impl AsRef<Path>) -> io::Result<FolderDisk> {
+        let path = path.as_ref().to_owned();
+        Ok(FolderDisk { folder: File::open(&path)?, path, reading: true, lock: OnceLock::new() })
+    }
+
+    fn at(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let access = if self.reading { OFlags::RDONLY } else { OFlags::RDWR };
+        Ok(File::from(openat(&self.folder, name, flags | access | OFlags::CLOEXEC, FILE_MODE)?))
+    }
+
+    fn writable(&self) -> io::Result<()> {
+        if self.reading { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    }
+}
+
+/// `false`: somebody else has it.
+fn locked(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -51,52 +82,58 @@ impl Disk for FolderDisk {
         if self.lock.get().is_some() {
             return Ok(true);
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(self.path.join(LOCK_NAME))?;
-        match file.try_lock() {
-            Ok(()) => Ok(self.lock.set(file).is_ok()),
-            Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(error),
+        // Where a folder cannot be locked the file has to do.
+        if locked(&self.folder).is_ok_and(|ours| !ours) {
+            return Ok(false);
+        }
+        let file = match self.at(LOCK_NAME, if self.reading { OFlags::empty() } else { OFlags::CREATE }) {
+            Err(error) if self.reading && error.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file?),
+        };
+        match file.as_ref().map_or(Ok(true), locked)? {
+            true => Ok(self.lock.set(file).is_ok()),
+            false => {
+                // Whoever has the file goes on as the only one.
+                let _free = self.folder.unlock();
+                Ok(false)
+            }
         }
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.folder)? {
             // A name that is not text is not ours.
-            if let Ok(name) = entry?.file_name().into_string()
-                && name != LOCK_NAME
+            if let Ok(name) = entry?.file_name().to_str()
+                && ![".", "..", LOCK_NAME].contains(&name)
             {
-                names.push(name);
+                names.push(name.to_owned());
             }
         }
         Ok(names)
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let path = self.path.join(name);
-        let file = OpenOptions::new().create_new(true).read(true).write(true).mode(FILE_MODE).open(path)?;
-        Ok(Box::new(FolderFile(file)))
+        self.writable()?;
+        Ok(Box::new(FolderFile(self.at(name, OFlags::CREATE | OFlags::EXCL)?)))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path.join(name))?;
-        Ok(Box::new(FolderFile(file)))
+        Ok(Box::new(FolderFile(self.at(name, OFlags::empty())?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        self.writable()?;
+        Ok(renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        self.writable()?;
+        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
+        self.writable()?;
         self.folder.sync_all()
     }
 }
@@ -177,7 +214,61 @@ mod tests {
         let second = FolderDisk::open(folder.path()).unwrap();
         assert!(first.lock().unwrap() && first.lock().unwrap());
         assert!(!second.lock().unwrap());
+        // Somebody takes its file for a leftover.
+        fs::remove_file(folder.path().join(LOCK_NAME)).unwrap();
+        assert!(!second.lock().unwrap() && !FolderDisk::open(folder.path()).unwrap().lock().unwrap());
+        assert!(!FolderDisk::open_for_reading(folder.path()).unwrap().lock().unwrap());
         drop(first);
         assert!(second.lock().unwrap());
+    }
+
+    /// As where folders cannot be locked, and as with versions that lock the file alone.
+    #[test]
+    fn the_file_alone_is_enough_to_refuse() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join(LOCK_NAME)).unwrap();
+        file.lock().unwrap();
+        let second = FolderDisk::open(folder.path()).unwrap();
+        assert!(!second.lock().unwrap());
+        assert!(!FolderDisk::open_for_reading(folder.path()).unwrap().lock().unwrap());
+        drop(file);
+        assert!(second.lock().unwrap());
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_away_takes_its_store_with_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let (place, away) = (parent.path().join("store"), parent.path().join("away"));
+        let disk = FolderDisk::open(&place).unwrap();
+        disk.create("old").unwrap().write_at(0, b"ours").unwrap();
+        fs::rename(&place, &away).unwrap();
+        let other = FolderDisk::open(&place).unwrap();
+        other.create("old").unwrap().write_at(0, b"others'").unwrap();
+        disk.create("new").unwrap();
+        disk.rename("old", "renamed").unwrap();
+        disk.remove("new").unwrap();
+        disk.sync_dir().unwrap();
+        assert_eq!(disk.list().unwrap(), ["renamed"]);
+        assert_eq!(disk.open("renamed").unwrap().len().unwrap(), 4);
+        assert_eq!(other.list().unwrap(), ["old"]);
+        assert!(away.join("renamed").exists());
+    }
+
+    #[test]
+    fn a_folder_for_reading_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.path().join("a"), b"bytes").unwrap();
+        fs::set_permissions(folder.path().join("a"), fs::Permissions::from_mode(0o400)).unwrap();
+        let disk = FolderDisk::open_for_reading(folder.path()).unwrap();
+        assert!(disk.lock().unwrap());
+        assert!(disk.create("b").is_err() && disk.rename("a", "b").is_err() && disk.remove("a").is_err());
+        let file = disk.open("a").unwrap();
+        assert!(file.write_at(0, b"B").is_err());
+        let mut buffer = [0; 5];
+        assert_eq!((file.read_at(0, &mut buffer).unwrap(), &buffer), (5, b"bytes"));
+        assert_eq!(disk.list().unwrap(), ["a"]);
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(FolderDisk::open_for_reading(folder.path().join("missing")).is_err());
     }
 }
