@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use futures::AsyncReadExt as _;
 use server::config::Config;
+use server::core::LoadError;
 use store::StoreError;
 use store::disk::{Disk, FolderDisk};
 use store::embedded::{Archive, Backup, ReadStore};
@@ -103,7 +104,8 @@ async fn of_server(target: &mut Target) -> anyhow::Result<()> {
 pub fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let archive = Archive::open(&args.file)?;
     judge(&args.file, Arc::new(Archive::open(&args.file)?), &args.how)?;
-    std::fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&args.data);
+    made.with_context(|| args.data.display().to_string())?;
     archive.restore(&args.data.join("store"))?;
     println!("restored into {}; certificates and keys (pki) are not part of a backup", args.data.display());
     Ok(())
@@ -112,7 +114,10 @@ pub fn restore(args: RestoreArgs) -> anyhow::Result<()> {
 pub fn verify(args: VerifyArgs) -> anyhow::Result<()> {
     let disk: Arc<dyn Disk> = match std::fs::metadata(&args.what).with_context(|| args.what.display().to_string())? {
         facts if facts.is_dir() => Arc::new(folder(&args.what)?),
-        _ => Arc::new(Archive::open(&args.what)?),
+        _ => match Archive::open(&args.what) {
+            Ok(archive) => Arc::new(archive),
+            Err(_) => return Err(all(&args.what, &Archive::examine(&args.what))),
+        },
     };
     judge(&args.what, disk, &args.how)
 }
@@ -124,7 +129,10 @@ fn judge(what: &Path, disk: Arc<dyn Disk>, how: &How) -> anyhow::Result<()> {
     let families = families::all(&server::serve::settings(&config)?);
     let encryption = Arc::new(server::serve::encryption(&config)?);
     let mut store = ReadStore::open(disk)?;
-    let verified = server::core::verify(&mut store, families, encryption)?;
+    let verified = match server::core::verify(&mut store, families, encryption) {
+        Err(LoadError::Store(_)) => return Err(all(what, &store.examine())),
+        verified => verified?,
+    };
     let what = what.display();
     if let Some(dropped) = store::Store::dropped(&store) {
         println!("{what}: {dropped}");
@@ -140,6 +148,12 @@ fn judge(what: &Path, disk: Arc<dyn Disk>, how: &How) -> anyhow::Result<()> {
     }
 }
 
+/// Every damage in one error.
+fn all(what: &Path, damages: &[StoreError]) -> anyhow::Error {
+    let told: Vec<String> = damages.iter().map(StoreError::to_string).collect();
+    anyhow::anyhow!("{}: {} problems:\n  {}", what.display(), told.len(), told.join("\n  "))
+}
+
 /// The store in a data folder, or the folder itself if it is one.
 fn folder(data: &Path) -> anyhow::Result<FolderDisk> {
     let inner = data.join("store");
@@ -147,7 +161,7 @@ fn folder(data: &Path) -> anyhow::Result<FolderDisk> {
     if !path.is_dir() {
         bail!("{} is not a data folder", data.display());
     }
-    FolderDisk::open(&path).map_err(|error| StoreError::io(path.display().to_string(), error).into())
+    FolderDisk::open_for_reading(&path).map_err(|error| StoreError::io(path.display().to_string(), error).into())
 }
 
 /// Where a backup goes: a file that appears whole or not at all, or standard output.

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::Table;
 
 #[derive(Debug, thiserror::Error)]
@@ -61,5 +63,11 @@ impl StoreError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { place: what.into() },
             _ => StoreError::Io { what: what.into(), source },
         }
+    }
+
+    /// Whether it says nothing about the disk: this process, or the machine, has too many files open at the moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        let StoreError::Io { source, .. } = self else { return false };
+        [Errno::MFILE, Errno::NFILE].iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
     }
 }

@@ -17,10 +17,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::examine::examine;
 use super::format::{HEAD_BYTES, Head, Kind, number_in, segment_name};
 use super::log::write_zeros;
 use super::mark::{self, MARK_NAME};
-use super::recover::inspect;
+use super::recover::{inspect, note_rewound};
 use super::snapshot::Snapshot;
 use super::upkeep::{Position, Sealed, Upkeep};
 use crate::disk::{Disk, DiskFile, FolderDisk};
@@ -227,14 +228,32 @@ pub struct Archive {
 
 impl Archive {
     pub fn open(path: &Path) -> Result<Archive, StoreError> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| StoreError::io(&name, error))?;
-        let mut archive = Archive { name, file: Arc::new(file), parts: BTreeMap::new() };
-        archive.index()?;
-        Ok(archive)
+        let mut archive = Archive::at(path)?;
+        archive.index().into_iter().next().map_or(Ok(archive), Err)
     }
 
-    fn index(&mut self) -> Result<(), StoreError> {
+    /// All that is wrong with a backup, where [`Archive::open`] stops at the first.
+    pub fn examine(path: &Path) -> Vec<StoreError> {
+        Archive::at(path).map_or_else(|error| vec![error], |mut archive| archive.index())
+    }
+
+    fn at(path: &Path) -> Result<Archive, StoreError> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| StoreError::io(&name, error))?;
+        Ok(Archive { name, file: Arc::new(file), parts: BTreeMap::new() })
+    }
+
+    /// Finds the files in it, and what is wrong with them.
+    fn index(&mut self) -> Vec<StoreError> {
+        let mut found = Vec::new();
+        if let Err(error) = self.walk(&mut found) {
+            found.push(error);
+        }
+        found
+    }
+
+    /// `found`: files whose bytes are not what they were. An error is where the walk cannot go on.
+    fn walk(&mut self, found: &mut Vec<StoreError>) -> Result<(), StoreError> {
         let head = self.exactly(0, HEAD)?;
         if &head[..8] != MAGIC {
             return Err(damaged(&self.name, 0, "it is no backup of Bursar"));
@@ -264,10 +283,13 @@ impl Archive {
             let start = offset + named.len() as u64;
             let checksum = self.checksum_of(&named, start, length)?;
             let stored = self.exactly(start + length, 4)?;
-            let known = std::str::from_utf8(&named[FILE_HEAD..]).ok().filter(|name| is_ours(name));
-            let Some(name) = known.filter(|_| kind == 1 && stored == checksum.to_le_bytes()) else {
+            let known = std::str::from_utf8(&named[FILE_HEAD..]).ok().filter(|name| kind == 1 && is_ours(name));
+            let Some(name) = known else {
                 return Err(damaged(&self.name, offset, "a file in it does not match its checksum"));
             };
+            if stored != checksum.to_le_bytes() {
+                found.push(damaged(&self.name, offset, &format!("{name} in it does not match its checksum")));
+            }
             checksums.update(&stored);
             self.parts.insert(name.to_owned(), (start, length));
             offset = start + length + 4;
@@ -319,7 +341,8 @@ impl Archive {
         for (name, (_, length)) in &self.parts {
             self.lay_out(&disk, name, *length).map_err(|error| StoreError::io(name, error))?;
         }
-        disk.sync_dir().map_err(failed)?;
+        // What was acknowledged after the backup is not in it.
+        note_rewound(&disk)?;
         std::fs::rename(&beside, folder).map_err(failed)?;
         let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
@@ -435,6 +458,11 @@ impl ReadStore {
             Ok(false) => Err(StoreError::Locked { place: disk.place() }),
             Err(error) => Err(StoreError::io(disk.place(), error)),
         }
+    }
+
+    /// Every damaged file, where [`Store::load`] stops at the first.
+    pub fn examine(&self) -> Vec<StoreError> {
+        examine(&*self.disk)
     }
 }
 

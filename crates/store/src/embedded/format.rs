@@ -218,6 +218,9 @@ pub fn spare_name(number: u64) -> String {
 /// Zeros as long as the next snapshot is expected to be: what a full disk is compacted into.
 pub const RESERVE_NAME: &str = "reserve";
 
+/// There while this state is an older one than somebody was told of: revisions must not come again with another meaning.
+pub const REWOUND_NAME: &str = "rewound";
+
 /// A file that is being written.
 pub fn unfinished_name(name: &str) -> String {
     format!("{name}{UNFINISHED}")

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Measured against keeping the rows in a B-tree or an LSM engine: see docs/dependencies.md. Start reading at [`EmbeddedStore`];
-//! [`format`] describes the files, [`recover`] what a start does with them.
+//! [`format`] describes the files, [`recover`] what a start does with them, [`examine`] what is wrong with any of them.
 
 mod backup;
 mod delta;
+mod examine;
 mod format;
 mod log;
 mod mark;
@@ -24,18 +25,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 pub use backup::{Archive, Backup, Maintenance, ReadStore};
 pub use format::FORMAT_VERSION;
-use format::{FRAME_ROWS_BYTES_MAX, segment_name, unfinished_name};
+use format::{FRAME_ROWS_BYTES_MAX, REWOUND_NAME, segment_name, unfinished_name};
 use log::{Segment, Spare, segment_bytes_for};
 use mark::Mark;
-use recover::recover;
+use recover::{Recovered, recover};
 pub use space::Space;
 use upkeep::{Duty, Sealed, Upkeep};
 
 use crate::disk::{Disk, FolderDisk};
-use crate::{Batch, Store, StoreError, Visit};
+use crate::{Batch, Store, StoreError, Table, Visit};
+
+/// How often, and how many times, a commit tries again to open a file when too many are open.
+const PASSING_RETRY: Duration = Duration::from_millis(250);
+const PASSING_TRIES: u32 = 120;
 
 /// How the files are cut. The defaults are for production; tests and the simulator make everything small.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +122,7 @@ pub struct EmbeddedStore {
     space: Space,
     counters: Arc<Counters>,
     dropped: Option<Dropped>,
+    rewound: bool,
     state: State,
 }
 
@@ -130,6 +137,8 @@ struct Ready {
     mark: Mark,
     upkeep: Arc<Upkeep>,
     threads: Vec<JoinHandle<()>>,
+    /// The folder still says that it is an older state.
+    rewound: bool,
 }
 
 impl EmbeddedStore {
@@ -151,7 +160,7 @@ impl EmbeddedStore {
             Err(error) => return Err(StoreError::io(disk.place(), error)),
         }
         let (space, counters) = Default::default();
-        Ok(EmbeddedStore { disk, options, space, counters, dropped: None, state: State::Opened })
+        Ok(EmbeddedStore { disk, options, space, counters, dropped: None, rewound: false, state: State::Opened })
     }
 
     /// Shared with the store: stays up to date.
@@ -159,21 +168,22 @@ impl EmbeddedStore {
         self.counters.clone()
     }
 
-    fn ready(&self, recovered: recover::Recovered) -> Result<Ready, StoreError> {
+    fn ready(&self, mut recovered: Recovered) -> Result<Ready, StoreError> {
         let upkeep = Arc::new(Upkeep::new(
             self.disk.clone(),
             self.options,
             self.space.clone(),
             self.counters.clone(),
-            (recovered.sealed, recovered.current.position()),
-            recovered.snapshot,
+            (std::mem::take(&mut recovered.sealed), recovered.current.position()),
+            recovered.snapshot.take(),
         ));
         self.space.set_room(recovered.current.room(), self.options.segment_bytes);
         if self.space.is_exhausted() {
             // The very first commit may need the next segment: whether there is one must be known before it is accepted.
             upkeep.run_due();
         }
-        let mut ready = Ready { current: recovered.current, mark: recovered.mark, upkeep, threads: Vec::new() };
+        let Recovered { current, mark, rewound, .. } = recovered;
+        let mut ready = Ready { current, mark, upkeep, threads: Vec::new(), rewound };
         if self.options.background {
             for (name, duty) in [("store-spares", Duty::Spares), ("store-snapshots", Duty::Snapshots)] {
                 let upkeep = ready.upkeep.clone();
@@ -209,6 +219,12 @@ impl EmbeddedStore {
         ready.current.append(batch.encoded())?;
         ready.mark.set(ready.current.next - 1);
         ready.upkeep.committed(ready.current.position());
+        if ready.rewound && batch.rows().any(|row| row.table == Table::META) {
+            // Who goes on from an older state writes its own numbers, far above those that were, with its first change. Should
+            // the file stay, the next start does so once more.
+            let _once_more = self.disk.remove(REWOUND_NAME);
+            ready.rewound = false;
+        }
         self.space.set_room(ready.current.room(), self.options.segment_bytes);
         Counters::add(&self.counters.commits, 1);
         Counters::add(&self.counters.bytes, batch.bytes() as u64);
@@ -227,7 +243,7 @@ impl Ready {
         let spare = if needed <= segment_bytes { self.upkeep.take_spare() } else { None };
         let spare = match spare {
             Some(spare) => spare,
-            None => Spare::make(disk, unfinished_name(&segment_name(number)), needed.max(segment_bytes))?,
+            None => make_now(disk, &unfinished_name(&segment_name(number)), needed.max(segment_bytes))?,
         };
         let next = Segment::begin(disk, spare, number, self.current.next, self.current.link)?;
         let full = std::mem::replace(&mut self.current, next);
@@ -256,6 +272,7 @@ impl Store for EmbeddedStore {
         self.state = State::Failed;
         let recovered = recover(&*self.disk, &self.options, visit)?;
         self.dropped.clone_from(&recovered.dropped);
+        self.rewound = recovered.rewound;
         self.state = State::Ready(self.ready(recovered)?);
         Ok(())
     }
@@ -285,6 +302,10 @@ impl Store for EmbeddedStore {
         self.dropped.clone()
     }
 
+    fn rewound(&self) -> bool {
+        self.rewound
+    }
+
     fn maintenance(&self) -> Option<Maintenance> {
         match &self.state {
             State::Ready(ready) => Some(Maintenance(ready.upkeep.clone())),
@@ -298,6 +319,22 @@ impl Drop for EmbeddedStore {
         if let State::Ready(ready) = &mut self.state {
             // Nobody is left to be told; the next start finds whatever the files say.
             let _untold = ready.stop();
+        }
+    }
+}
+
+/// Makes a segment that a commit waits for. Too many open files are waited out for a while: the commit is late then, and
+/// the server lives.
+fn make_now(disk: &dyn Disk, name: &str, bytes: u64) -> Result<Spare, StoreError> {
+    let mut left = PASSING_TRIES;
+    loop {
+        match Spare::make(disk, name.to_owned(), bytes) {
+            Err(error) if error.is_passing() && left > 0 => {
+                tracing::warn!(%error, "a write waits for its segment");
+                left -= 1;
+                thread::sleep(PASSING_RETRY);
+            }
+            made => return made,
         }
     }
 }

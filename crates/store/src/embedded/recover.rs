@@ -4,7 +4,8 @@
 
 use super::delta::Delta;
 use super::format::{
-    HEAD_BYTES, Head, HeadError, Kind, is_disposable, number_in, segment_name, snapshot_name, unfinished_name,
+    HEAD_BYTES, Head, HeadError, Kind, REWOUND_NAME, is_disposable, number_in, segment_name, snapshot_name,
+    unfinished_name,
 };
 use super::log::{self, Segment, Spare, write_zeros};
 use super::mark::{MARK_NAME, Mark, Marked};
@@ -24,6 +25,8 @@ pub struct Recovered {
     pub current: Segment,
     pub mark: Mark,
     pub dropped: Option<Dropped>,
+    /// Acknowledged writes are missing: this folder was restored from a backup, or its operator accepted their loss.
+    pub rewound: bool,
 }
 
 /// What the files say, before anything is changed.
@@ -33,31 +36,38 @@ pub struct Found {
     /// Nothing in a folder that was never used.
     log: Vec<(Loaded, Scan)>,
     pub dropped: Option<Dropped>,
+    /// The log's end is missing, and that is accepted.
+    accepted: bool,
 }
 
 /// One segment of the log, read whole.
-struct Loaded {
-    head: Head,
-    bytes: Vec<u8>,
+pub struct Loaded {
+    pub head: Head,
+    pub bytes: Vec<u8>,
 }
 
 pub fn recover(disk: &dyn Disk, options: &Options, visit: &mut Visit<'_>) -> Result<Recovered, StoreError> {
     let found = inspect(disk, options.accept_loss, visit)?;
     let sealed = found.sealed();
-    let Found { snapshot, names, log, dropped } = found;
+    let Found { snapshot, names, log, dropped, accepted } = found;
+    let rewound = accepted || names.iter().any(|name| name == REWOUND_NAME);
+    if accepted {
+        // Before anything else is changed: what proves the loss is about to go.
+        note_rewound(disk)?;
+    }
     let Some((last, scan)) = log.last() else {
         remove_leftovers(disk, &names, 0, 0)?;
         // Before the first segment, so that a segment is never without a mark.
         let mark = Mark::open(disk, 0)?;
         let spare = Spare::make(disk, unfinished_name(&segment_name(1)), options.segment_bytes)?;
         let current = Segment::begin(disk, spare, 1, 1, 0)?;
-        return Ok(Recovered { snapshot: None, sealed, current, mark, dropped });
+        return Ok(Recovered { snapshot: None, sealed, current, mark, dropped, rewound });
     };
     let current = resume(disk, last, scan)?;
     let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     remove_leftovers(disk, &names, covered, log.first().map_or(0, |(first, _)| first.head.number))?;
     let mark = Mark::open(disk, scan.next - 1)?;
-    Ok(Recovered { snapshot, sealed, current, mark, dropped })
+    Ok(Recovered { snapshot, sealed, current, mark, dropped, rewound })
 }
 
 /// Reads and checks everything, hands over every row, and changes nothing.
@@ -74,7 +84,7 @@ pub fn inspect(disk: &dyn Disk, accept_loss: bool, visit: &mut Visit<'_>) -> Res
     }
     let mut delta = Delta::default();
     let scans = scan_log(&log, snapshot.as_ref(), &mut delta)?;
-    let dropped = check_end(log.last().zip(scans.last()), Mark::read(disk, &names)?, accept_loss)?;
+    let (dropped, accepted) = check_end(log.last().zip(scans.last()), Mark::read(disk, &names)?, accept_loss)?;
     if let Some(snapshot) = &snapshot {
         snapshot.read(disk, &mut |row| {
             if let (false, Some(value)) = (delta.touches(row), row.value) {
@@ -89,7 +99,7 @@ pub fn inspect(disk: &dyn Disk, accept_loss: bool, visit: &mut Visit<'_>) -> Res
         }
     }
     drop(delta);
-    Ok(Found { snapshot, names, log: log.into_iter().zip(scans).collect(), dropped })
+    Ok(Found { snapshot, names, log: log.into_iter().zip(scans).collect(), dropped, accepted })
 }
 
 impl Found {
@@ -109,8 +119,12 @@ impl Found {
 }
 
 /// Judges the end of the log by what is known from elsewhere: a file that is shorter than it was made, or a sync that reached
-/// further, proves that acknowledged writes are missing.
-fn check_end(last: Option<(&Loaded, &Scan)>, marked: Marked, accept_loss: bool) -> Result<Option<Dropped>, StoreError> {
+/// further, proves that acknowledged writes are missing. Also says whether that was the case, and is accepted.
+fn check_end(
+    last: Option<(&Loaded, &Scan)>,
+    marked: Marked,
+    accept_loss: bool,
+) -> Result<(Option<Dropped>, bool), StoreError> {
     let name = last.map_or_else(|| segment_name(1), |(segment, _)| segment_name(segment.head.number));
     let held = last.map_or(0, |(_, scan)| scan.next - 1);
     let length = last.map_or(0, |(segment, _)| segment.bytes.len() as u64);
@@ -139,7 +153,7 @@ fn check_end(last: Option<(&Loaded, &Scan)>, marked: Marked, accept_loss: bool) 
     let offset = last.map_or(0, |(_, scan)| scan.end);
     let torn = last.filter(|(_, scan)| scan.verdict == End::Torn).map(|(segment, _)| used(&segment.bytes) - offset);
     let dropped = Dropped { file: name, offset, bytes: torn.unwrap_or(0), lost };
-    Ok((torn.is_some() || why.is_some()).then_some(dropped))
+    Ok(((torn.is_some() || why.is_some()).then_some(dropped), why.is_some()))
 }
 
 /// Reads the segments that hold what the snapshot does not: from the newest back to the first that is needed. Older ones may
@@ -168,7 +182,7 @@ fn read_log(disk: &dyn Disk, numbers: &[u64], covered: u64) -> Result<Vec<Loaded
     Ok(log)
 }
 
-fn read_segment(disk: &dyn Disk, number: u64) -> Result<Loaded, StoreError> {
+pub fn read_segment(disk: &dyn Disk, number: u64) -> Result<Loaded, StoreError> {
     let name = segment_name(number);
     let failed = |error| StoreError::io(&name, error);
     let file = disk.open(&name).map_err(failed)?;
@@ -259,6 +273,16 @@ fn resume(disk: &dyn Disk, last: &Loaded, scan: &Scan) -> Result<Segment, StoreE
     Segment::resume(file, &last.head, log::End { offset: scan.end, next: scan.next, link: scan.link })
 }
 
+/// Makes it known, durably, that this state is an older one.
+pub fn note_rewound(disk: &dyn Disk) -> Result<(), StoreError> {
+    let failed = |error| StoreError::io(REWOUND_NAME, error);
+    match disk.create(REWOUND_NAME) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.and_then(|file| file.sync_data()).map_err(failed)?,
+    }
+    disk.sync_dir().map_err(failed)
+}
+
 /// Bytes up to the last that is not zero.
 fn used(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1)
@@ -277,10 +301,10 @@ fn remove_leftovers(disk: &dyn Disk, names: &[String], covered: u64, first: u64)
     Ok(())
 }
 
-fn damaged(name: &str, offset: u64, what: &str) -> StoreError {
+pub fn damaged(name: &str, offset: u64, what: &str) -> StoreError {
     StoreError::Corrupt { file: name.to_owned(), offset, what: what.to_owned() }
 }
 
-fn missing(name: &str, what: &str) -> StoreError {
+pub fn missing(name: &str, what: &str) -> StoreError {
     damaged(name, 0, what)
 }

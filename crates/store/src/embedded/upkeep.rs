@@ -274,6 +274,11 @@ impl Upkeep {
                 false
             }
             Err(_) if self.is_stopping() => false,
+            // Whoever has the files open will close them; nothing was lost, and it is tried again.
+            Err(error) if error.is_passing() => {
+                tracing::warn!(%error, "the store's upkeep waits");
+                false
+            }
             Err(error) => {
                 self.state().failure = Some(error);
                 false

@@ -56,6 +56,7 @@ fn a_backup_is_the_state_of_one_moment_whatever_is_written_meanwhile() {
         let mut again = open(&restored);
         assert_eq!(load(&mut again).unwrap(), taken);
         assert_eq!(again.dropped(), None);
+        assert!(again.rewound(), "what was acknowledged since is not in it");
         again.commit(&random_batch(&mut numbers)).unwrap();
     }
     drop(store);
@@ -93,6 +94,16 @@ fn a_backup_that_was_cut_or_changed_is_refused_and_nothing_is_laid_out() {
             refused(&changed);
         }
     }
+    // Two of the files in it: both are named.
+    let mut changed = whole.clone();
+    let [segment, mark] =
+        [b"log-".as_slice(), b"synced"].map(|name| whole.windows(name.len()).position(|at| at == name).unwrap());
+    changed[segment + 30] ^= 1;
+    changed[mark + 10] ^= 1;
+    std::fs::write(&saved, &changed).unwrap();
+    let damages: Vec<String> = Archive::examine(&saved).iter().map(StoreError::to_string).collect();
+    assert_eq!(damages.len(), 2, "{damages:?}");
+    assert!(damages[0].contains("log-0") && damages[1].contains("synced in it"), "{damages:?}");
     refused(&[&whole[..], b"more"].concat());
     refused(b"");
     std::fs::write(&saved, &whole).unwrap();

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use store::embedded::Options;
-use store::{EmbeddedStore, Store, StoreError};
+use store::embedded::{Options, ReadStore};
+use store::{Batch, EmbeddedStore, Store, StoreError, Table};
 
 use crate::embedded::{History, SMALL, history, load_image, open};
 use crate::test_disk::{Image, TestDisk};
@@ -165,4 +165,85 @@ fn files_of_two_stores_do_not_fit_together() {
         mixed.insert(name.clone(), theirs[name].clone());
         refused(&mixed, "log-", "it does not f");
     }
+}
+
+/// The names of what is damaged, in the order it is told.
+fn named(image: &Image) -> Vec<String> {
+    let damages = ReadStore::open(Arc::new(TestDisk::new(image))).unwrap().examine();
+    let names = damages.into_iter().map(|error| match error {
+        StoreError::Corrupt { file, .. } | StoreError::Lost { file, .. } | StoreError::Version { file, .. } => file,
+        other => panic!("{other}"),
+    });
+    names.collect()
+}
+
+#[test]
+fn whoever_examines_a_folder_is_told_of_every_damaged_file() {
+    let disk = TestDisk::default();
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    let mut numbers = Numbers(5);
+    let image = loop {
+        store.commit(&random_batch(&mut numbers)).unwrap();
+        let image = disk.image();
+        let logs = image.keys().filter(|name| name.starts_with("log-")).count();
+        if logs >= 3 && image.keys().any(|name| name.starts_with("snapshot-")) {
+            break image;
+        }
+    };
+    let files: Vec<String> =
+        image.keys().filter(|name| *name != "reserve" && !name.starts_with("spare-")).rev().cloned().collect();
+    assert_eq!(named(&image), Vec::<String>::new(), "nothing is wrong with it");
+    let flip = |image: &mut Image, name: &String, at: usize| image.get_mut(name).unwrap()[at] ^= 1;
+    // Every file, in its head and behind it; and any two of them.
+    for at in [9, 20] {
+        let mut all = image.clone();
+        files.iter().for_each(|name| flip(&mut all, name, at));
+        let mut expected = files.clone();
+        expected.sort();
+        let mut told = named(&all);
+        told.sort();
+        told.dedup();
+        assert_eq!(told, expected);
+    }
+    for first in &files {
+        for second in files.iter().filter(|second| *second != first) {
+            let mut two = image.clone();
+            flip(&mut two, first, 9);
+            two.remove(second);
+            let told = named(&two);
+            assert!(told.contains(first), "{first} beside a missing {second}: {told:?}");
+        }
+    }
+    // A segment that is missing in the middle, and one that is damaged behind it.
+    let logs: Vec<&String> = image.keys().filter(|name| name.starts_with("log-")).collect();
+    let mut both = image.clone();
+    both.remove(logs[1]);
+    flip(&mut both, logs[0], 9);
+    let told = named(&both);
+    assert!(told.contains(logs[0]) && told.contains(logs[1]), "{told:?}");
+}
+
+/// Whoever goes on without acknowledged writes must not give their revisions to others.
+#[test]
+fn an_accepted_loss_is_told_until_the_numbers_are_written_again() {
+    let history = some_history();
+    let mut image = history.image.clone();
+    image.get_mut(&history.segment).unwrap()[history.ends[2].1..].fill(0);
+    let (disk, mut store) = accept(&image);
+    load(&mut store).unwrap();
+    assert!(store.rewound());
+    store.commit(&one_row(b"a", b"no number")).unwrap();
+    drop(store);
+    let mut numbers = Batch::new();
+    numbers.put(Table::META, b"revision", b"9");
+    // The proof of the loss is gone, and it is known all the same.
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    assert!(store.rewound() && store.dropped().is_none());
+    store.commit(&numbers).unwrap();
+    drop(store);
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    assert!(!store.rewound());
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use store::{EmbeddedStore, Store, StoreError, Table};
 
 use crate::embedded::open;
-use crate::test_disk::{Op, TestDisk};
+use crate::test_disk::{Fault, Op, TestDisk};
 use crate::{Numbers, Rows, apply, load, one_row, random_batch};
 
 /// Runs until the disk fails; the rows acknowledged, and the rows there would be had the failing commit worked.
@@ -155,4 +155,44 @@ fn a_disk_that_stays_full_ends_in_a_typed_error_and_loses_nothing() {
     assert!(committed > 20);
     disk.set_capacity(None);
     assert_eq!(load(&mut open(&TestDisk::new(&disk.image()))).unwrap().len(), committed as usize);
+}
+
+/// Connections, too, are open files: somebody else's may be too many for a while.
+#[test]
+fn too_many_open_files_are_waited_out() {
+    const TOO_MANY_OPEN_FILES: i32 = 24;
+    let disk = TestDisk::default();
+    let mut store = open(&disk);
+    load(&mut store).unwrap();
+    store.commit(&one_row(b"first", b"1")).unwrap();
+    let mut commits = 0_u32;
+    for op in [Op::Create, Op::Open] {
+        disk.fail_with(op, 1, Fault::System(TOO_MANY_OPEN_FILES));
+        let before = disk.failed();
+        // Until the upkeep has tried in vain; the segment and the spare are there.
+        while disk.failed() == before {
+            store.commit(&one_row(&commits.to_be_bytes(), &[1; 100])).unwrap();
+            commits += 1;
+        }
+        // And on into the segment that cannot be made: the commit waits.
+        let healer = disk.clone();
+        let healing = std::thread::spawn(move || {
+            let begun = healer.failed();
+            while healer.failed() < begun + 40 {
+                std::thread::yield_now();
+            }
+            healer.heal();
+        });
+        while !healing.is_finished() {
+            store.commit(&one_row(&commits.to_be_bytes(), &[1; 100])).unwrap();
+            commits += 1;
+        }
+        healing.join().unwrap();
+        assert!(!store.space().is_low(), "the disk is not full");
+    }
+    for _ in 0..200 {
+        store.commit(&one_row(&commits.to_be_bytes(), &[1; 100])).unwrap();
+        commits += 1;
+    }
+    assert_eq!(load(&mut open(&TestDisk::new(&disk.synced_image()))).unwrap().len(), 1 + commits as usize);
 }

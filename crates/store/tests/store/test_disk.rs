@@ -22,6 +22,14 @@ pub enum Op {
     Remove,
 }
 
+/// What a failing operation says.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    Kind(io::ErrorKind),
+    /// The number that the system gives it.
+    System(i32),
+}
+
 #[derive(Default)]
 struct Inode {
     content: Vec<u8>,
@@ -33,7 +41,8 @@ struct State {
     inodes: Vec<Inode>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    fail: Option<(Op, u64, io::ErrorKind)>,
+    fail: Option<(Op, u64, Fault)>,
+    failed: u64,
     capacity: Option<usize>,
 }
 
@@ -44,9 +53,16 @@ impl State {
 
     fn op(&mut self, op: Op) -> io::Result<()> {
         match &mut self.fail {
-            Some((failing, left, kind)) if *failing == op => {
+            Some((failing, left, fault)) if *failing == op => {
                 *left = left.saturating_sub(1);
-                if *left == 0 { Err(io::Error::new(*kind, "injected")) } else { Ok(()) }
+                if *left > 0 {
+                    return Ok(());
+                }
+                self.failed += 1;
+                Err(match fault {
+                    Fault::Kind(kind) => io::Error::new(*kind, "injected"),
+                    Fault::System(number) => io::Error::from_raw_os_error(*number),
+                })
             }
             _ => Ok(()),
         }
@@ -69,7 +85,20 @@ impl TestDisk {
 
     /// From the `n`-th call on, that operation fails.
     pub fn fail(&self, op: Op, n: u64, kind: io::ErrorKind) {
-        self.state().fail = Some((op, n, kind));
+        self.fail_with(op, n, Fault::Kind(kind));
+    }
+
+    pub fn fail_with(&self, op: Op, n: u64, fault: Fault) {
+        self.state().fail = Some((op, n, fault));
+    }
+
+    pub fn heal(&self) {
+        self.state().fail = None;
+    }
+
+    /// How many operations have failed so far.
+    pub fn failed(&self) -> u64 {
+        self.state().failed
     }
 
     pub fn set_capacity(&self, bytes: Option<usize>) {
