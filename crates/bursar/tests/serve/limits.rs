@@ -12,6 +12,7 @@ use kube::client::Body;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 
+use crate::harness::PATIENCE;
 use crate::object;
 use crate::process::Process;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -89,7 +90,7 @@ async fn until_held(process: &Process) {
         if metrics.contains("bursar_requests_in_flight{work=\"write\"} 1") {
             return;
         }
-        assert!(start.elapsed() < crate::harness::PATIENCE, "nobody came to hold the seat:\n{metrics}");
+        assert!(start.elapsed() < PATIENCE, "nobody came to hold the seat:\n{metrics}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -281,5 +282,43 @@ async fn three_hundred_lists_that_are_never_let_through_cost_their_user_its_shar
     let whole = maps.list(&ListParams::default()).await.expect("a list");
     assert_eq!(whole.items.len(), 23, "ours and the certificates");
     drop((asked, held, sender));
+    assert_eq!(process.stop().await, Some(0));
+}
+
+/// Connections are open files, and so is the log: a crowd that nobody knows must not end the server at its next segment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_strangers_takes_no_file_from_the_store() {
+    const FILES: u32 = 128;
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = Process::start_with_files(folder.path(), &[], FILES).await;
+    let url = process.config().await.cluster_url;
+    let address = format!("{}:{}", url.host().expect("a host"), url.port_u16().expect("a port"));
+    let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+    let mut crowd = std::collections::VecDeque::new();
+    let begun = std::time::Instant::now();
+    // More than two segments of the log.
+    for number in 0..40 {
+        for _ in 0..10 {
+            let coming = tokio::net::TcpStream::connect(&address);
+            // Those who are not even let in wait outside.
+            let come = tokio::time::timeout(std::time::Duration::from_millis(100), coming).await;
+            crowd.extend(come.ok().and_then(Result::ok));
+        }
+        while crowd.len() > 200 {
+            crowd.pop_front();
+        }
+        let map: ConfigMap =
+            object(json!({"metadata": {"name": format!("m-{number}")}, "data": {"k": "x".repeat(900_000)}}));
+        loop {
+            match maps.create(&PostParams::default(), &map).await {
+                Ok(_) => break,
+                Err(kube::Error::Api(status)) if status.code == 409 => break,
+                // It was idle for a moment, and made room.
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "map {number}: {error}"),
+            }
+        }
+    }
+    assert!(crowd.len() as u32 > FILES, "{} strangers are no crowd", crowd.len());
+    drop(crowd);
     assert_eq!(process.stop().await, Some(0));
 }

@@ -50,6 +50,16 @@ impl Process {
         Process::spawned(command(data, arguments).stderr(log)).await
     }
 
+    /// The same under a limit of open files.
+    pub async fn start_with_files(data: &Path, arguments: &[&str], files: u32) -> Process {
+        server::tls::install_provider();
+        let ordinary = command(data, arguments);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_bursar")]);
+        limited.args(ordinary.as_std().get_args()).kill_on_drop(true);
+        Process::spawned(&mut limited).await
+    }
+
     /// Starts one that must not come up; its exit code and what it complained about.
     pub async fn fail(data: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let output = command(data, arguments).output().await.expect("starts");

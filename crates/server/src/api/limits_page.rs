@@ -28,6 +28,10 @@ fn rows() -> Vec<(&'static str, String)> {
     let trusted = "a regular file that not everybody writes";
     vec![
         ("open connections", format!("{} (`limits.connections`)", wire.connections)),
+        (
+            "the same by open files (`ulimit -n`)",
+            format!("all but {} for the store and others, and one in nine for those who wait", listen::FILES_KEPT),
+        ),
         ("TLS handshake", seconds(wire.handshake)),
         ("from the handshake to the first request", seconds(wire.first_request)),
         ("connection without a request", seconds(wire.idle)),

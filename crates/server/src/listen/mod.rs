@@ -13,6 +13,7 @@
 mod answer;
 mod connection;
 mod crowd;
+mod descriptors;
 mod pulse;
 
 use std::convert::Infallible;
@@ -32,6 +33,7 @@ use tower::Service;
 pub use answer::Answering;
 use connection::Connection;
 use crowd::Crowd;
+pub use descriptors::FILES_KEPT;
 
 /// What a connection may cost. The defaults are for one machine that also does the work.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +105,7 @@ pub async fn serve<S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let crowd = Crowd::new(limits.connections);
+    let crowd = Crowd::new(descriptors::connections(limits.connections));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
     let acceptor = TlsAcceptor::from(tls);
