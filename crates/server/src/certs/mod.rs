@@ -71,6 +71,18 @@ pub enum CertError {
     Make(#[from] rcgen::Error),
 }
 
+impl CertError {
+    /// Whether nothing can be written at the moment, which is no reason not to serve.
+    fn is_no_room(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        matches!(self, CertError::File { action: "write", source, .. }
+            if matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem))
+    }
+}
+
+/// How files are written.
+type Keep<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), CertError>;
+
 /// A certificate with its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -92,26 +104,30 @@ impl Pki {
     /// Loads the folder, making what is missing and renewing what is about to expire. `names` are the host names and
     /// addresses the serving certificate must be good for; `now` is in seconds since 1970.
     pub fn open(folder: &Path, names: &[String], now: u64) -> Result<Pki, CertError> {
+        Pki::open_with(folder, names, now, &write_private)
+    }
+
+    fn open_with(folder: &Path, names: &[String], now: u64, keep: Keep<'_>) -> Result<Pki, CertError> {
         create_private_dir(folder)?;
         for key in ["ca.key", "apiserver.key", "admin.key", "sa.key"] {
             files::make_key_private(&folder.join(key));
         }
-        let authority = authority(folder, now)?;
+        let authority = authority(folder, now, keep)?;
         let key = KeyPair::from_pem(&authority.key)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, key)?;
-        let serving = leaf(folder, "apiserver", &issuer, now, names, || {
+        let serving = leaf(folder, "apiserver", &issuer, now, names, keep, || {
             let mut params = CertificateParams::new(names)?;
             params.distinguished_name = name_of("bursar", None);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             Ok(params)
         })?;
-        let admin = leaf(folder, "admin", &issuer, now, &[], || {
+        let admin = leaf(folder, "admin", &issuer, now, &[], keep, || {
             let mut params = CertificateParams::default();
             params.distinguished_name = name_of(ADMIN_USER, Some(MASTERS));
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             Ok(params)
         })?;
-        Ok(Pki { authority, serving, admin, token_key: token_key(folder)? })
+        Ok(Pki { authority, serving, admin, token_key: token_key(folder, keep)? })
     }
 
     /// A client certificate for `user`, signed by the authority: for tests and for handing out access by hand.
@@ -147,10 +163,12 @@ pub fn default_names(listen_host: &str) -> Vec<String> {
     names
 }
 
-fn authority(folder: &Path, now: u64) -> Result<Pair, CertError> {
+fn authority(folder: &Path, now: u64, keep: Keep<'_>) -> Result<Pair, CertError> {
     let (certificate_path, key_path) = (folder.join("ca.crt"), folder.join("ca.key"));
     let (certificate, key) = (files::read(&certificate_path)?, files::read(&key_path)?);
     let unusable = |path: &Path, what, why: String| CertError::Unusable { path: path.into(), what, why };
+    // One that is good for a while, and about to be renewed.
+    let mut valid = None;
     let key = match (certificate, key) {
         (None, None) => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
         (Some(_), None) => return Err(CertError::Incomplete { present: certificate_path, missing: key_path }),
@@ -172,6 +190,7 @@ fn authority(folder: &Path, now: u64) -> Result<Pair, CertError> {
                 return Ok(Pair { certificate, key });
             }
             // Likewise under a new date: what the old certificate signed stays valid.
+            valid = Some(Pair { certificate, key });
             pair
         }
     };
@@ -183,9 +202,14 @@ fn authority(folder: &Path, now: u64) -> Result<Pair, CertError> {
     params.not_after = at!(now + AUTHORITY_DAYS * DAY);
     let pair = Pair { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
     // The key first: a key without its certificate is finished at the next start, the other way round it is lost.
-    write_private(&key_path, pair.key.as_bytes())?;
-    write_private(&certificate_path, pair.certificate.as_bytes())?;
-    Ok(pair)
+    let kept = keep(&key_path, pair.key.as_bytes()).and_then(|()| keep(&certificate_path, pair.certificate.as_bytes()));
+    match (kept, valid) {
+        (Err(error), Some(valid)) if error.is_no_room() => {
+            tracing::error!(%error, "the authority is about to expire and cannot be renewed: it stays as it is");
+            Ok(valid)
+        }
+        (kept, _) => kept.map(|()| pair),
+    }
 }
 
 /// Loads a leaf certificate, or makes it when it is missing, unreadable, about to expire, from another authority, or
@@ -196,6 +220,7 @@ fn leaf(
     issuer: &Issuer<'_, KeyPair>,
     now: u64,
     names: &[String],
+    keep: Keep<'_>,
     params: impl FnOnce() -> Result<CertificateParams, CertError>,
 ) -> Result<Pair, CertError> {
     let (certificate_path, key_path) = (folder.join(format!("{stem}.crt")), folder.join(format!("{stem}.key")));
@@ -218,9 +243,15 @@ fn leaf(
     params.not_before = at!(now.saturating_sub(BACKDATE_SECONDS));
     params.not_after = at!(now + LEAF_DAYS * DAY);
     let pair = sign(params, issuer)?;
-    write_private(&key_path, pair.key.as_bytes())?;
-    write_private(&certificate_path, pair.certificate.as_bytes())?;
-    Ok(pair)
+    let kept = keep(&key_path, pair.key.as_bytes()).and_then(|()| keep(&certificate_path, pair.certificate.as_bytes()));
+    match kept {
+        // The authority can make another at the next start, so that this one need not be kept to be used.
+        Err(error) if error.is_no_room() => {
+            tracing::error!(%error, "a renewed certificate cannot be kept: it is used until this process ends");
+            Ok(pair)
+        }
+        kept => kept.map(|()| pair),
+    }
 }
 
 fn sign(mut params: CertificateParams, issuer: &Issuer<'_, KeyPair>) -> Result<Pair, CertError> {
@@ -230,7 +261,7 @@ fn sign(mut params: CertificateParams, issuer: &Issuer<'_, KeyPair>) -> Result<P
     Ok(Pair { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
 }
 
-fn token_key(folder: &Path) -> Result<String, CertError> {
+fn token_key(folder: &Path, keep: Keep<'_>) -> Result<String, CertError> {
     let path = folder.join("sa.key");
     if let Some(key) = files::read(&path)? {
         return match KeyPair::from_pem_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256) {
@@ -240,7 +271,7 @@ fn token_key(folder: &Path) -> Result<String, CertError> {
         };
     }
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem();
-    write_private(&path, key.as_bytes())?;
+    keep(&path, key.as_bytes())?;
     Ok(key)
 }
 
@@ -298,4 +329,42 @@ fn address(bytes: &[u8]) -> Option<String> {
         _ => std::net::IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
     };
     Some(address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn failing(kind: ErrorKind) -> impl Fn(&Path, &[u8]) -> Result<(), CertError> {
+        move |path, _| Err(CertError::File { action: "write", path: path.into(), source: kind.into() })
+    }
+
+    #[test]
+    fn a_full_disk_keeps_no_server_from_starting_with_certificates_that_are_good() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = default_names("10.0.0.1");
+        // Nothing is there yet: an authority that nobody can keep is none.
+        Pki::open_with(folder.path(), &names, NOW, &failing(ErrorKind::StorageFull)).unwrap_err();
+        let first = Pki::open(folder.path(), &names, NOW).unwrap();
+        // Leaves are about to expire, then have; the authority is about to.
+        for days in [340, 400, AUTHORITY_DAYS - 5] {
+            let now = NOW + days * DAY;
+            for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::ReadOnlyFilesystem] {
+                let pki = Pki::open_with(folder.path(), &names, now, &failing(kind)).unwrap();
+                assert_eq!(pki.authority, first.authority);
+                for (old, new) in [(&first.serving, &pki.serving), (&first.admin, &pki.admin)] {
+                    let facts = Facts::read(&new.certificate).unwrap();
+                    assert!(old != new && facts.expires > now + RENEW_DAYS * DAY, "{days} {kind:?}");
+                }
+            }
+            Pki::open_with(folder.path(), &names, now, &failing(ErrorKind::PermissionDenied)).unwrap_err();
+        }
+        assert_eq!(Pki::open(folder.path(), &names, NOW).unwrap().serving, first.serving, "nothing was changed");
+        let expired = NOW + (AUTHORITY_DAYS + 1) * DAY;
+        Pki::open_with(folder.path(), &names, expired, &failing(ErrorKind::StorageFull)).unwrap_err();
+    }
 }

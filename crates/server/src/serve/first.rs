@@ -65,6 +65,17 @@ pub async fn ensure(client: &Client, cache: &Cache, definitions: Vec<Value>) -> 
     Ok(())
 }
 
+/// Whoever can still be served from a full disk is: what could not be brought up to date stays as it is until the next start.
+pub fn unless_full(ensured: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match ensured {
+        Err(kube::Error::Api(status)) if status.code == http::StatusCode::INSUFFICIENT_STORAGE.as_u16() => {
+            tracing::error!("there is no room to bring default roles and kinds up to date: they stay as they are");
+            Ok(())
+        }
+        ensured => ensured,
+    }
+}
+
 /// How pods would reach this server. Clients take its presence for a sign of a whole cluster.
 fn own_service() -> Value {
     json!({
@@ -99,5 +110,19 @@ async fn send(client: &Client, method: http::Method, path: &str, object: &Value)
         // Somebody was quicker.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         outcome => outcome.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_needs_no_room_for_what_is_there_already() {
+        let refused =
+            |code| Err(kube::Error::Api(kube::core::Status { code, ..kube::core::Status::default() }.boxed()));
+        unless_full(Ok(())).unwrap();
+        unless_full(refused(507)).unwrap();
+        unless_full(refused(500)).unwrap_err();
     }
 }

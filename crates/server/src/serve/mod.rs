@@ -239,9 +239,8 @@ impl Server {
             clock: system_clock,
             closing,
         });
-        first::ensure(&api.client_as(Identity::internal("start")), &cache, definitions)
-            .await
-            .map_err(ServeError::First)?;
+        let ensured = first::ensure(&api.client_as(Identity::internal("start")), &cache, definitions).await;
+        first::unless_full(ensured).map_err(ServeError::First)?;
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
         let event_ttl = Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
