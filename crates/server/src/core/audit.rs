@@ -36,6 +36,8 @@ pub struct Snapshot {
     behind: BTreeSet<ObjectKey>,
     /// What policies keep that is still to be made.
     unmade: BTreeSet<ObjectKey>,
+    /// Objects that are still to follow what was written.
+    following: BTreeSet<ObjectKey>,
     revision: u64,
 }
 
@@ -69,6 +71,7 @@ impl Engine {
             clock_ms: self.clock_ms,
             behind: self.stale.iter().chain(self.written_status.keys()).cloned().collect(),
             unmade: self.unmade.iter().cloned().collect(),
+            following: self.behind.clone(),
             revision: self.revision,
         }
     }
@@ -315,6 +318,7 @@ impl Snapshot {
             };
             match self.get(&key).map(|stored| stored.value()) {
                 Some(stored) if stored.get("spec") == Some(&spec) => {}
+                Some(_) if self.following.contains(&key) => report.missing += 1,
                 Some(stored) => report.differ(format!(
                     "{key}, which {} keeps, says {}, and has to say {spec}",
                     policy.key, stored["spec"]

@@ -12,6 +12,7 @@ use store::Batch;
 use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
+use super::keep::FOLLOWED_BYTES_MAX;
 use super::object::{Draft, Object, ObjectKey};
 
 /// How far one change leads to others. Nodes lead to pools, and that is all; more would be a circle.
@@ -53,6 +54,7 @@ impl Engine {
         batch: &mut Batch,
         out: &mut Publication,
     ) {
+        let begun = batch.bytes();
         let mut waiting = BTreeSet::new();
         self.gather(before, after, &mut waiting);
         for _ in 0..ROUNDS_MAX {
@@ -60,12 +62,23 @@ impl Engine {
                 return;
             }
             for key in std::mem::take(&mut waiting) {
+                if batch.bytes() - begun >= FOLLOWED_BYTES_MAX {
+                    self.put_behind(key, out);
+                    continue;
+                }
                 let Some((before, after)) = self.rewrite(&key, batch, out) else { continue };
                 self.gather(Some(&before), Some(&after), &mut waiting);
             }
         }
         if !waiting.is_empty() {
             tracing::error!(?waiting, "objects follow each other in a circle: a bug");
+        }
+    }
+
+    /// Lets one object follow that was left to a later step, and what follows it in its turn.
+    pub(super) fn follow_up(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
+        if let Some((before, after)) = self.rewrite(key, batch, out) {
+            self.lead(Some(&before), Some(&after), batch, out);
         }
     }
 

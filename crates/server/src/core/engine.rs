@@ -58,6 +58,8 @@ pub struct Engine {
     pub(super) subjects: HashMap<SubjectId, ObjectKey>,
     /// Policies in whose line objects wait.
     pub(super) queueing: HashSet<GroupResource>,
+    /// Objects that have to follow what was written, in the next steps.
+    pub(super) behind: BTreeSet<ObjectKey>,
     /// Objects that were granted in this step what they waited for.
     pub(super) woken: Vec<ObjectKey>,
     /// What policies keep and may be missing: in namespaces that came under them in this step, whatever was written, and
@@ -95,6 +97,9 @@ pub struct Engine {
 /// Rows, and about how many bytes of them, written again in one step: others are let in between, and no store finds them too many.
 const ENCRYPTED_MAX: usize = 64;
 const ENCRYPTED_BYTES_MAX: usize = 256 * 1024;
+
+/// What a Lease may grow to on a disk that is almost full: names of holders have different lengths.
+const LEASE_BYTES_MAX: usize = 4 * 1024;
 
 pub(super) struct NamespaceState {
     pub seen: Namespace,
@@ -226,7 +231,8 @@ impl Engine {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
                 let mut draft = self.derive(&key, draft, now_ms)?;
-                if self.space.is_low() && !makes_room(&stored, &draft) {
+                let renews = is_renewal(&key, &stored, &draft) && self.space.admits_renewal(batch.bytes());
+                if self.space.is_low() && !renews && !makes_room(&stored, &draft) {
                     return Err(Refused::NoSpace);
                 }
                 if !status {
@@ -674,6 +680,13 @@ fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
 fn makes_room(stored: &Object, draft: &Draft) -> bool {
     let leaves = |value: &Value| value.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
     draft.bytes() < stored.json.len() - digits(stored.revision) || (leaves(&draft.value) && !leaves(&stored.value()))
+}
+
+/// Whether an update is a sign of life. Whoever cannot renew its Lease stops working, and that makes no room: on a disk that is
+/// almost full it may go on, as long as the object stays as small as a Lease is.
+fn is_renewal(key: &ObjectKey, stored: &Object, draft: &Draft) -> bool {
+    let bytes = draft.bytes();
+    key.resource.is("coordination.k8s.io", "leases") && (bytes <= LEASE_BYTES_MAX || bytes <= stored.json.len())
 }
 
 /// How long a number is in the object's text.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use families::Projected;
 use ledger::{SubjectId, Terms};
-use rules::policy_name;
+use rules::{GroupResource, policy_name};
 use serde_json::Value;
 use store::Batch;
 
@@ -18,6 +18,11 @@ use super::object::{Draft, Object, ObjectKey};
 
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
+
+/// Bytes of objects that follow a write in its own step. A commit is bounded, and a pool may keep a long quota in each of a
+/// thousand namespaces: the others follow in the next steps, as many bytes each, and as many objects looked at.
+pub(super) const FOLLOWED_BYTES_MAX: usize = 16 * 1024 * 1024;
+const CAUGHT_UP_MAX: usize = 256;
 
 /// Objects made in one step, so that a pool over ten thousand namespaces does not stall admissions. The others follow in a
 /// moment, as many a step.
@@ -73,11 +78,16 @@ impl Engine {
         }
         kept.sort();
         kept.dedup();
-        let mut made = 0;
+        let (begun, mut made) = (batch.bytes(), 0);
         for key in kept {
             let missing = self.stored(&key).is_none();
-            if missing && made == MADE_MAX {
+            let enough = batch.bytes() - begun >= FOLLOWED_BYTES_MAX;
+            if missing && (enough || made == MADE_MAX) {
                 self.unmade.push(key);
+                continue;
+            }
+            if enough {
+                self.put_behind(key, out);
                 continue;
             }
             self.keep(&key, batch, out);
@@ -177,6 +187,47 @@ impl Engine {
 }
 
 impl Engine {
+    /// Leaves an object to the next steps, because this one has written enough.
+    pub(super) fn put_behind(&mut self, key: ObjectKey, out: &mut Publication) {
+        self.behind.insert(key);
+        out.stale_status = true;
+    }
+
+    /// At a start: an earlier one may have ended between a step and those that had to follow. What is as it should be is not
+    /// written.
+    pub(super) fn put_all_behind(&mut self, out: &mut Publication) {
+        let policies: Vec<ObjectKey> = self.queueing.iter().flat_map(|resource| self.keys_of(resource)).collect();
+        let kept = policies.iter().flat_map(|policy| self.kept_by(Some(policy)));
+        let kept = kept.filter(|key| self.stored(key).is_some());
+        let derived = self.derived.iter().flat_map(|resource| self.keys_of(resource));
+        let all: Vec<ObjectKey> = kept.chain(derived).collect();
+        for key in all {
+            self.put_behind(key, out);
+        }
+    }
+
+    fn keys_of(&self, resource: &GroupResource) -> Vec<ObjectKey> {
+        let shelf = self.shelves.get(resource).into_iter();
+        shelf.flat_map(|shelf| shelf.values()).map(|object| object.key.clone()).collect()
+    }
+
+    /// Lets some of those that are behind follow.
+    pub(super) fn catch_up(&mut self, batch: &mut Batch, out: &mut Publication) {
+        let begun = batch.bytes();
+        for _ in 0..CAUGHT_UP_MAX {
+            if batch.bytes() - begun >= FOLLOWED_BYTES_MAX {
+                break;
+            }
+            let Some(key) = self.behind.pop_first() else { return };
+            if self.derived.contains(&key.resource) {
+                self.follow_up(&key, batch, out);
+            } else {
+                self.keep(&key, batch, out);
+            }
+        }
+        out.stale_status |= !self.behind.is_empty();
+    }
+
     /// Makes what a policy keeps where it is missing.
     fn provide(&mut self, key: &ObjectKey, batch: &mut Batch, out: &mut Publication) {
         if self.namespaces.get(&key.namespace).is_none_or(|namespace| namespace.terminating) {

@@ -60,20 +60,12 @@ impl Engine {
         let mut measured_by = None;
         let mut unreadable: Option<LoadError> = None;
         let mut outdated = Vec::new();
-        let shown = |key: &[u8]| String::from_utf8_lossy(key).replace('\0', "/");
-        let mut read = |row: &[u8], value: &[u8]| {
-            let unknown = || LoadError::Object(shown(row));
-            let key = ObjectKey::from_row(row).ok_or_else(unknown)?;
-            let opened = encryption.open(&key.resource, row, value);
-            let opened = opened.map_err(|why| LoadError::Encrypted { object: shown(row), why })?;
-            if !opened.current {
-                outdated.push(key.clone());
-            }
-            Object::decode(key, opened.plain.as_deref().unwrap_or(value)).ok_or_else(unknown)
-        };
         store.load(&mut |table, key, value| match table {
-            Table::OBJECTS => match read(key, value) {
-                Ok(object) => objects.push(Arc::new(object)),
+            Table::OBJECTS => match read_object(&encryption, key, value) {
+                Ok((object, current)) => {
+                    outdated.extend((!current).then(|| object.key.clone()));
+                    objects.push(Arc::new(object));
+                }
                 Err(why) => unreadable = Some(why),
             },
             Table::LEDGER => ledger_rows.push((key.into(), value.into())),
@@ -153,6 +145,7 @@ impl Engine {
             touched: Vec::new(),
             subjects: HashMap::new(),
             queueing,
+            behind: BTreeSet::new(),
             woken: Vec::new(),
             unmade: Vec::new(),
             naming,
@@ -212,10 +205,22 @@ impl Engine {
         self.unmade = self.find_unmade();
         self.name_all();
         self.find_due();
+        self.put_all_behind(out);
         // Readers are told of every account, parts included.
         self.touched.extend(self.ledger.balances().map(|(_, balance)| balance.account));
         self.publish_balances(out);
     }
+}
+
+/// The object of a row, and whether it is stored as the configuration of encryption says.
+pub(super) fn read_object(encryption: &Encryption, row: &[u8], value: &[u8]) -> Result<(Object, bool), LoadError> {
+    let shown = || String::from_utf8_lossy(row).replace('\0', "/");
+    let unknown = || LoadError::Object(shown());
+    let key = ObjectKey::from_row(row).ok_or_else(unknown)?;
+    let opened = encryption.open(&key.resource, row, value);
+    let opened = opened.map_err(|why| LoadError::Encrypted { object: shown(), why })?;
+    let object = Object::decode(key, opened.plain.as_deref().unwrap_or(value)).ok_or_else(unknown)?;
+    Ok((object, opened.current))
 }
 
 /// A number for the code and the settings that decide how much objects are charged.

@@ -32,13 +32,14 @@ impl Engine {
     /// On a disk that is almost full they wait: the room is for deletions.
     pub(super) fn publish_status(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) -> Answer {
         if self.space.is_low() {
-            out.stale_status = !self.stale.is_empty();
+            out.stale_status = !self.stale.is_empty() || !self.behind.is_empty();
             return Answer::Published { remaining: 0 };
         }
         self.advance(now_ms, batch, out);
         if !self.unmade.is_empty() {
             self.follow(self.touched.len(), None, now_ms, batch, out);
         }
+        self.catch_up(batch, out);
         let due: Vec<ObjectKey> = self
             .stale
             .iter()

@@ -282,6 +282,17 @@ fn on_a_full_disk_only_what_makes_room_is_accepted() {
     // On its way out already: it does not get there by being written again.
     assert_eq!(update(&mut bench, &leave).unwrap_err(), Refused::NoSpace);
     bench.delete("configmaps", "x").unwrap();
+    // A sign of life takes no room for good, unless it is used to store something.
+    let lease = ObjectKey::new(GroupResource::new("coordination.k8s.io", "leases"), "a", "l");
+    let renew = |bench: &mut Bench, holder: &str| bench.change(&lease, |value| value["spec"]["holder"] = json!(holder));
+    bench.engine.space = store::Space::default();
+    bench.create("coordination.k8s.io", "leases", "a", "l", json!({"spec": {"holder": "one"}})).unwrap();
+    bench.engine.space = store::Space::always_low();
+    renew(&mut bench, "two").unwrap();
+    renew(&mut bench, "another with a longer name").unwrap();
+    assert_eq!(renew(&mut bench, &"x".repeat(5000)).unwrap_err(), Refused::NoSpace);
+    bench.engine.space = store::Space::always_low_with(0);
+    assert_eq!(renew(&mut bench, "two").unwrap_err(), Refused::NoSpace);
     // Once the log itself is used up, nothing is accepted, and nothing ends.
     bench.engine.space = store::Space::always_low_with(0);
     assert_eq!(bench.delete("configmaps", "z").unwrap_err(), Refused::NoSpace);

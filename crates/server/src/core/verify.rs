@@ -12,7 +12,7 @@ use store::{Store, Table};
 use super::apart::apart;
 use super::encryption::Encryption;
 use super::engine::Engine;
-use super::load::{KeyValue, LoadError};
+use super::load::{KeyValue, LoadError, read_object};
 use super::object::{Object, parse_uid};
 
 /// Problems that are spelled out; a state that is wrong everywhere is told as well by its first few.
@@ -28,17 +28,29 @@ pub struct Verified {
     pub problems: Vec<String>,
 }
 
-/// Looks at everything. The store is loaded twice: as it is, and as a server would.
+/// Looks at everything. The store is loaded twice: as it is, and as a server would. Where a server would not start because of
+/// objects that cannot be read, all of them are told.
 pub fn verify(store: &mut dyn Store, families: Families, encryption: Arc<Encryption>) -> Result<Verified, LoadError> {
     let mut rows: Vec<KeyValue> = Vec::new();
-    store.load(&mut |table, key, value| {
-        if table == Table::LEDGER {
-            rows.push((key.into(), value.into()));
+    let mut unreadable = Verified::default();
+    store.load(&mut |table, key, value| match table {
+        Table::LEDGER => rows.push((key.into(), value.into())),
+        Table::OBJECTS => {
+            unreadable.objects += 1;
+            if let Err(why) = read_object(&encryption, key, value) {
+                unreadable.problem(why.to_string());
+            }
         }
+        _ => {}
     })?;
+    if !unreadable.problems.is_empty() {
+        return Ok(unreadable);
+    }
     let ledger = Ledger::load(rows.iter().map(|(key, value)| (&**key, &**value)))?;
     drop(rows);
-    let (engine, _) = Engine::load_encrypted(store, families, encryption)?;
+    let (mut engine, _) = Engine::load_encrypted(store, families, encryption)?;
+    // A start looks at everything once more and mends it; here it is told.
+    engine.behind.clear();
     Ok(engine.verify(&ledger))
 }
 

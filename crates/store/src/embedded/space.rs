@@ -25,6 +25,8 @@ struct State {
     room: AtomicU64,
     /// Bytes of the spare, if there is one.
     spare: AtomicU64,
+    /// Of these, what only deletions may use.
+    for_deletions: AtomicU64,
 }
 
 impl Default for Space {
@@ -53,6 +55,7 @@ impl Space {
             full: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
             spare: AtomicU64::new(0),
+            for_deletions: AtomicU64::new(0),
         }))
     }
 
@@ -68,6 +71,13 @@ impl Space {
     /// Whether a group that has so many bytes may still take a command. Always, while there is room on the disk.
     pub fn admits(&self, group_bytes: usize) -> bool {
         !self.is_low() || (group_bytes as u64) < self.room()
+    }
+
+    /// Whether the same may be said of a command that neither adds nor removes: a sign of life, again and again. It never takes
+    /// the room that deletions need.
+    pub fn admits_renewal(&self, group_bytes: usize) -> bool {
+        let kept = self.0.for_deletions.load(Ordering::Relaxed);
+        !self.is_low() || (group_bytes as u64).saturating_add(kept) < self.room()
     }
 
     pub(super) fn is_exhausted(&self) -> bool {
@@ -88,6 +98,7 @@ impl Space {
 
     pub(super) fn set_room(&self, bytes: u64, segment_bytes: u64) {
         self.0.room.store(bytes.saturating_sub(segment_bytes / KEPT_PART), Ordering::Relaxed);
+        self.0.for_deletions.store(segment_bytes / KEPT_PART, Ordering::Relaxed);
     }
 
     pub(super) fn set_spare(&self, bytes: u64) {

@@ -213,3 +213,55 @@ fn a_namespace_has_so_many_claims_and_no_more() {
     bench.remove(POOL, "resourcepoolclaims", "n0", "c7").unwrap();
     bench.claim("n0", "one-more", 1).unwrap();
 }
+
+/// A commit is bounded: quotas that do not fit into the one of the pool's edit follow in the next, also after a crash between.
+#[test]
+fn quotas_too_long_for_one_commit_follow_in_bounded_steps() {
+    const SPACES: usize = 100;
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    let namespaces: Vec<String> = (0..SPACES).map(|number| format!("n{number}")).collect();
+    for name in &namespaces {
+        bench.create("", "namespaces", "", name, json!({"labels": {"tenant": "solar"}})).unwrap();
+    }
+    let spec = json!({
+        "quota": {"hard": {"pods": "6"}}, "selectors": [{"matchLabels": {"tenant": "solar"}}],
+        "defaults": {"pods": "0"},
+    });
+    bench.create(POOL, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
+    // What their owners write on them makes them long.
+    let long = "x".repeat(250_000);
+    for namespace in &namespaces {
+        let quota = ObjectKey::new(GroupResource::core("resourcequotas"), namespace, "capsule-pool-p");
+        bench.change(&quota, |quota| quota["metadata"]["annotations"] = json!({"long": long})).unwrap();
+    }
+    let listed = |bench: &Bench| {
+        let quotas = namespaces.iter().map(|namespace| bench.shown("", "resourcequotas", namespace, "capsule-pool-p"));
+        quotas.filter(|quota| quota.as_ref().unwrap()["spec"]["hard"].get("services").is_some()).count()
+    };
+    assert_eq!(listed(&bench), 0);
+    // The step of the edit, as the sequencer makes it.
+    let pool = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+    let mut value = bench.cache.get(&pool).unwrap().value();
+    value["spec"]["quota"]["hard"]["services"] = json!("3");
+    value["spec"]["defaults"]["services"] = json!("0");
+    let kind = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: false };
+    let write = Write { key: pool, kind, dry_run: false, now_ms: 0, foresight: Foresight::None };
+    let (mut batch, mut publication) = (Batch::new(), Publication::default());
+    bench.engine.step(Command::Write(Box::new(write)), &mut batch, &mut publication).written().unwrap();
+    bench.engine.seal(&mut batch, &mut publication);
+    assert!(batch.bytes() < 20 << 20, "{} bytes in one commit", batch.bytes());
+    bench.store.commit(&batch).unwrap();
+    bench.cache.publish(publication);
+    let first = listed(&bench);
+    assert!(first > 5 && first < SPACES, "{first} of {SPACES}");
+    bench.audit();
+    bench = bench.restart();
+    let mut steps = 0;
+    while listed(&bench) < SPACES {
+        assert!(bench.cache.take_stale_status(), "somebody has to go on");
+        bench.run(Command::PublishStatus { now_ms: 0 });
+        steps += 1;
+        assert!(steps < 20);
+    }
+    bench.audit();
+}
