@@ -34,6 +34,8 @@ packages:
 parts:
 	scripts/parts kubectl >/dev/null
 	scripts/parts etcd >/dev/null
+	scripts/parts etcdctl >/dev/null
+	scripts/parts etcdutl >/dev/null
 	scripts/parts kube-apiserver >/dev/null
 	scripts/parts e2e.test >/dev/null
 	scripts/real-crds >/dev/null

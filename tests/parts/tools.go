@@ -4,6 +4,8 @@
 package parts
 
 import (
+	_ "go.etcd.io/etcd/etcdctl/v3"
+	_ "go.etcd.io/etcd/etcdutl/v3"
 	_ "go.etcd.io/etcd/server/v3"
 	_ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/fuzzer"
 	_ "k8s.io/apimachinery/pkg/api/apitesting/fuzzer"

@@ -161,3 +161,103 @@ async fn a_cut_log_is_refused_told_and_accepted_only_when_asked() {
     let (ok, said) = bursar(None, &["verify", text(&data)]).await;
     assert!(ok, "{said}");
 }
+
+#[tokio::test]
+async fn verify_names_every_damaged_file_and_leaves_the_folder_as_it_was() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let process = Process::start(&data, &[]).await;
+    assert_eq!(process.stop().await, Some(0));
+    let store = data.join("store");
+    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o755)).expect("opened");
+    let (ok, said) = bursar(None, &["verify", text(&data)]).await;
+    assert!(ok, "{said}");
+    let (segment, _) = last_segment(&store);
+    for file in [&segment, &store.join("synced")] {
+        let mut bytes = std::fs::read(file).expect("readable");
+        bytes[9] ^= 1;
+        std::fs::write(file, bytes).expect("writable");
+    }
+    let (ok, said) = bursar(None, &["verify", text(&data)]).await;
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    assert!(!ok && said.contains("2 problems") && said.contains(name) && said.contains("synced"), "{said}");
+    assert_eq!(std::fs::metadata(&store).expect("facts").permissions().mode() & 0o777, 0o755, "it was only read");
+}
+
+/// A client may remember a revision that the backup does not know.
+#[tokio::test]
+async fn a_restored_server_gives_no_revision_a_second_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, saved, restored) = (folder.path().join("a"), folder.path().join("saved"), folder.path().join("b"));
+    let process = Process::start(&data, &[]).await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+    let map = |name: &str| object::<ConfigMap>(json!({"metadata": {"name": name}}));
+    maps.create(&PostParams::default(), &map("in-it")).await.expect("a map");
+    let (ok, said) = bursar(Some(process.kubeconfig()), &["backup", text(&saved)]).await;
+    assert!(ok, "{said}");
+    let lost = maps.create(&PostParams::default(), &map("lost")).await.expect("a map");
+    let remembered = lost.metadata.resource_version.expect("a version");
+    assert_eq!(process.stop().await, Some(0));
+    let (ok, said) = bursar(None, &["restore", text(&saved), "--data", text(&restored)]).await;
+    assert!(ok, "{said}");
+    for round in 0..2 {
+        let process = Process::start(&restored, &[]).await;
+        let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+        let made = maps.create(&PostParams::default(), &map(&format!("after-{round}"))).await.expect("a map");
+        let revision: u64 = made.metadata.resource_version.expect("a version").parse().expect("a number");
+        assert!((1_000_000_000..2_000_000_000).contains(&revision), "once, and not at every start: {revision}");
+        let mut events = Box::pin(maps.watch(&Default::default(), &remembered).await.expect("a watch"));
+        match futures::StreamExt::next(&mut events).await {
+            Some(Ok(kube::api::WatchEvent::Error(status))) => assert_eq!(status.code, 410, "{status:?}"),
+            other => panic!("what happened since is not known: {other:?}"),
+        }
+        drop(events);
+        assert_eq!(process.stop().await, Some(0));
+    }
+}
+
+/// A crash in the middle of a write: nobody was told of it, so everything else is saved, restored and served.
+#[tokio::test]
+async fn a_torn_log_is_told_saved_restored_and_served() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, saved, restored) = (folder.path().join("a"), folder.path().join("saved"), folder.path().join("b"));
+    let process = Process::start(&data, &[]).await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+    let map = object(json!({"metadata": {"name": "whole"}}));
+    maps.create(&PostParams::default(), &map).await.expect("a map");
+    assert_eq!(process.stop().await, Some(0));
+    let (segment, end) = last_segment(&data.join("store"));
+    let file = std::fs::OpenOptions::new().write(true).open(&segment).expect("a segment");
+    file.write_all_at(b"half of a head", end.next_multiple_of(32) as u64).expect("torn");
+    let told = "ended in a write that was never finished";
+
+    let (ok, said) = bursar(None, &["verify", text(&data)]).await;
+    assert!(ok && said.contains(told), "{said}");
+    let (ok, said) = bursar(None, &["backup", text(&saved), "--data", text(&data)]).await;
+    assert!(ok, "{said}");
+    let (ok, said) = bursar(None, &["verify", text(&saved)]).await;
+    assert!(ok && !said.contains(told), "what was torn is not in it: {said}");
+    // Cut anywhere, it is refused, and nothing is left behind.
+    let bytes = std::fs::read(&saved).expect("a backup");
+    let cut = folder.path().join("cut");
+    for length in [0, 20, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&cut, &bytes[..length]).expect("written");
+        for arguments in [&["verify", text(&cut)][..], &["restore", text(&cut), "--data", text(&restored)]] {
+            let (ok, said) = bursar(None, arguments).await;
+            assert!(!ok && said.contains("cut off"), "{said}");
+        }
+        assert!(!restored.exists(), "nothing is laid out");
+    }
+    let (ok, said) = bursar(None, &["restore", text(&saved), "--data", text(&restored)]).await;
+    assert!(ok, "{said}");
+    for folder in [&data, &restored] {
+        let process = Process::start(folder, &[]).await;
+        let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+        maps.get("whole").await.expect("it was acknowledged");
+        assert_eq!(process.stop().await, Some(0));
+        let (ok, said) = bursar(None, &["verify", text(folder)]).await;
+        assert!(ok && !said.contains(told), "{said}");
+    }
+}

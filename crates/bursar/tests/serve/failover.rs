@@ -16,12 +16,12 @@ use crate::etcd::{Cluster, Ended, Etcd, free_port, signal};
 use crate::object;
 use crate::proxy::{Mode, Proxy};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One replica. All of them share their certificates, as replicas of one service do.
-struct Replica {
-    process: Ended,
-    kubeconfig: PathBuf,
+pub struct Replica {
+    pub process: Ended,
+    pub kubeconfig: PathBuf,
 }
 
 impl Replica {
@@ -29,7 +29,7 @@ impl Replica {
         Replica::start_over(folder, name, &[etcd])
     }
 
-    fn start_over(folder: &Path, name: &str, etcd: &[u16]) -> Replica {
+    pub fn start_over(folder: &Path, name: &str, etcd: &[u16]) -> Replica {
         let members: Vec<String> = etcd.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let store = format!("etcd://{}", members.join(","));
         let config = folder.join("bursar.yaml");
@@ -49,7 +49,7 @@ impl Replica {
     }
 
     /// A client, once the replica leads: only then does it write its kubeconfig.
-    async fn leads(&self) -> Client {
+    pub async fn leads(&self) -> Client {
         let start = Instant::now();
         loop {
             assert!(start.elapsed() < PATIENCE, "nobody leads");
@@ -61,7 +61,7 @@ impl Replica {
     }
 
     /// A client of a replica that has led at some time, and may be anything now.
-    async fn client(&self) -> Option<Client> {
+    pub async fn client(&self) -> Option<Client> {
         let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
         // It may be half written.
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.ok()?;
@@ -71,18 +71,18 @@ impl Replica {
     }
 
     /// What it says of its readiness, if it says anything.
-    async fn is_ready(&self) -> bool {
+    pub async fn is_ready(&self) -> bool {
         match self.client().await {
             Some(client) => readiness(&client).await == Some(200),
             None => false,
         }
     }
 
-    fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.process.0.try_wait().expect("asked").is_none()
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         signal(&self.process, name);
     }
 }
@@ -97,7 +97,7 @@ async fn readiness(client: &Client) -> Option<u16> {
     }
 }
 
-async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) -> Duration {
+pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !done().await {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
@@ -107,7 +107,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) -> Duration {
 }
 
 /// The replica that is ready, and no other may be.
-async fn leader(replicas: &[Replica]) -> usize {
+pub async fn leader(replicas: &[Replica]) -> usize {
     let start = Instant::now();
     loop {
         let mut ready = Vec::new();
@@ -124,7 +124,7 @@ async fn leader(replicas: &[Replica]) -> usize {
     }
 }
 
-fn map(name: &str) -> ConfigMap {
+pub fn map(name: &str) -> ConfigMap {
     object(json!({"metadata": {"name": name, "labels": {"load": "yes"}}}))
 }
 
@@ -167,7 +167,7 @@ fn load(client: Client, round: usize, stop: Arc<AtomicBool>) -> tokio::task::Joi
     })
 }
 
-async fn stored(client: &Client) -> BTreeSet<String> {
+pub async fn stored(client: &Client) -> BTreeSet<String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let list = maps.list(&ListParams::default().labels("load=yes")).await.expect("a list");
     list.items.iter().map(|map| map.name_any()).collect()

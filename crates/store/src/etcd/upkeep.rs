@@ -34,6 +34,9 @@ const QUOTA_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
+/// Where etcd does not tell its size (its user may not ask), history is dropped after this much was written.
+const UNSEEN_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
 /// Smaller files are not worth a defragmentation, nor a word about it.
 const HINT_BYTES_MIN: u64 = 128 * 1024 * 1024;
 const HINT: Duration = Duration::from_secs(60 * 60);
@@ -111,15 +114,23 @@ impl Upkeep {
         let client = client.patient(PATIENCE);
         let mut history = History { seen: self.revision(), since: Moment::now(), compacted: 0 };
         let mut hinted: Option<Moment> = None;
+        let (mut told, mut unseen) = (false, 0);
         loop {
             let _early = timeout(LOOK, self.wake.notified()).await;
-            self.written.store(0, Ordering::Relaxed);
-            let members = look(&client, key).await;
-            let pressed = self.take_in(&members);
+            unseen += self.written.swap(0, Ordering::Relaxed);
+            let Seen { members, denied } = look(&client, key).await;
+            if denied && !told {
+                tracing::warn!(
+                    "our user may not ask etcd for its size: growth is not refused in time, see docs/etcd.md"
+                );
+                told = true;
+            }
+            let pressed = self.take_in(&members) || (denied && unseen >= UNSEEN_BYTES_MAX);
             self.find_alarms(&client).await;
             if let Some(revision) = history.due(self.revision(), pressed || self.space.is_full()) {
                 match client.compact(revision).await {
                     Ok(()) => {
+                        unseen = 0;
                         history.compacted = revision;
                         self.usage.compacted();
                         tracing::debug!(revision, "compacted etcd");
@@ -204,15 +215,25 @@ impl History {
     }
 }
 
-async fn look(client: &Client, key: &[u8]) -> Vec<(String, StatusResponse)> {
-    let mut members = Vec::new();
+/// What a look found: the members that told their size.
+struct Seen {
+    members: Vec<(String, StatusResponse)>,
+    /// We may not ask.
+    denied: bool,
+}
+
+async fn look(client: &Client, key: &[u8]) -> Seen {
+    let mut seen = Seen { members: Vec::new(), denied: false };
     for member in 0..client.members() {
         match client.standing(member, key).await {
-            Ok(status) => members.push((client.address(member), status)),
-            Err(status) => complain(&status),
+            Ok(status) => seen.members.push((client.address(member), status)),
+            Err(status) => {
+                seen.denied |= status.code() == Code::PermissionDenied;
+                complain(&status);
+            }
         }
     }
-    members
+    seen
 }
 
 fn complain(status: &Status) {

@@ -11,6 +11,7 @@ use store::{Batch, EtcdStore, Store, StoreError, Table};
 
 use crate::etcd::{Etcd, get, put};
 use crate::proxy::{Mode, Proxy};
+use crate::scripted::{Line, Scripted};
 use crate::{load, one_row};
 
 /// How long what happens by itself may take on a busy machine.
@@ -290,6 +291,15 @@ fn an_etcd_with_authentication_is_used_and_a_wrong_password_named() {
     let token = answer.split("\"token\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     ask(port, "auth/user/changepw", token, r#"{"name":"bursar","password":"it's/secret"}"#);
     store.commit(&one_row(b"a", b"2")).unwrap();
+    // Its size is not for everybody: history is dropped by what was written.
+    let usage = store.usage();
+    let mut written = 0;
+    while usage.compactions() == 0 {
+        store.commit(&one_row(b"a", &vec![7; 300_000])).unwrap();
+        written += 1;
+        assert!(written < 600, "never compacted");
+    }
+    assert!(written > 100, "{written}: not for a little");
     Box::new(store).close().unwrap();
     for (user, complaint) in [("bursar:wrong@", "invalid user ID or password"), ("", "user name is empty")] {
         let error = EtcdStore::lead(config(user)).err().unwrap().to_string();
@@ -339,4 +349,49 @@ fn a_group_as_large_as_the_store_asks_for_is_one_transaction() {
     }
     store.commit(&batch).unwrap();
     assert_eq!(number(&etcd), before + 1);
+}
+
+/// gRPC's numbers of what etcd says.
+const RESOURCE_EXHAUSTED: u16 = 8;
+const UNAVAILABLE: u16 = 14;
+
+#[test]
+fn what_etcd_asks_to_be_asked_again_is_done_once() {
+    let etcd = Etcd::start();
+    let scripted = Scripted::before(etcd.client_port);
+    let line = |method, code, says, done| Line { method, code, says, done };
+    let busy = |method| line(method, RESOURCE_EXHAUSTED, "etcdserver: too many requests", false);
+    // On the way to lead and to load.
+    scripted.say(&["Range", "LeaseGrant", "Txn", "Txn", "Range", "Range"].map(busy));
+    let mut store = lead(config("a", &[scripted.port]));
+    assert_eq!(scripted.left(), 0, "the script was played");
+    let term = store.term();
+    for (round, lines) in [
+        vec![busy("Txn"), busy("Txn"), busy("Txn")],
+        vec![line("Txn", UNAVAILABLE, "etcdserver: leader changed", false)],
+        vec![line("Txn", UNAVAILABLE, "etcdserver: request timed out", true)],
+        // Done, and told that it was not, twice over.
+        vec![
+            line("Txn", UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", true),
+            busy("Txn"),
+        ],
+        vec![line("Txn", RESOURCE_EXHAUSTED, "etcdserver: too many requests", true)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = number(&etcd);
+        scripted.say(&lines);
+        let value = [u8::try_from(round).unwrap()];
+        store.commit(&one_row(b"a", &value)).unwrap_or_else(|error| panic!("{lines:?}: {error}"));
+        assert_eq!((scripted.left(), number(&etcd)), (0, before + 1), "{lines:?}");
+        assert!(!term.is_lost());
+    }
+    // Renewals, too: two in a row may fail before anybody doubts.
+    scripted.say(&[busy("LeaseKeepAlive"), busy("LeaseKeepAlive")]);
+    until("renewed", || scripted.left() == 0 && !term.is_in_doubt());
+    store.commit(&one_row(b"b", b"1")).unwrap();
+    Box::new(store).close().unwrap();
+    let (_, rows) = etcd.lead("b");
+    assert_eq!(rows[&(Table::OBJECTS, b"a".to_vec())], [4]);
 }

@@ -8,6 +8,7 @@ mod etcd_faults;
 mod faults;
 mod golden;
 mod proxy;
+mod scripted;
 mod test_disk;
 
 use std::collections::BTreeMap;
