@@ -147,7 +147,7 @@ pub struct AuditReport {
     pub accounts: usize,
     /// Objects that policies keep in step.
     pub kept: usize,
-    /// Of these, how many are still to be made.
+    /// Of these, how many are still to be made, or to follow a write.
     pub missing: usize,
     /// Everything that is not as it has to be, and the first of it in words: which object, on which policy, resource and
     /// part, expected and found.
