@@ -25,6 +25,7 @@ use super::named::Named;
 use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::{Policies, open_parts};
 use super::relief::Refusal;
+use super::room::{is_renewal, makes_room};
 use super::status::REVISION_ROW;
 
 /// The objects of one resource. Copies share what they have in common.
@@ -97,9 +98,6 @@ pub struct Engine {
 /// Rows, and about how many bytes of them, written again in one step: others are let in between, and no store finds them too many.
 const ENCRYPTED_MAX: usize = 64;
 const ENCRYPTED_BYTES_MAX: usize = 256 * 1024;
-
-/// What a Lease may grow to on a disk that is almost full: names of holders have different lengths.
-const LEASE_BYTES_MAX: usize = 4 * 1024;
 
 pub(super) struct NamespaceState {
     pub seen: Namespace,
@@ -674,24 +672,6 @@ fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
     // No definition decides about what is built in, whatever it is called.
     let is_builtin = kinds::builtin().iter().any(|one| one.group == group && one.plural == plural);
     (!is_builtin).then(|| GroupResource::new(group, plural))
-}
-
-/// Whether an update is worth the room it takes on a disk that is almost full: the object gets smaller, or it is on its way out.
-fn makes_room(stored: &Object, draft: &Draft) -> bool {
-    let leaves = |value: &Value| value.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
-    draft.bytes() < stored.json.len() - digits(stored.revision) || (leaves(&draft.value) && !leaves(&stored.value()))
-}
-
-/// Whether an update is a sign of life. Whoever cannot renew its Lease stops working, and that makes no room: on a disk that is
-/// almost full it may go on, as long as the object stays as small as a Lease is.
-fn is_renewal(key: &ObjectKey, stored: &Object, draft: &Draft) -> bool {
-    let bytes = draft.bytes();
-    key.resource.is("coordination.k8s.io", "leases") && (bytes <= LEASE_BYTES_MAX || bytes <= stored.json.len())
-}
-
-/// How long a number is in the object's text.
-fn digits(number: u64) -> usize {
-    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {

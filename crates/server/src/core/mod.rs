@@ -32,6 +32,7 @@ pub mod paged;
 mod policies;
 mod recount;
 mod relief;
+mod room;
 mod status;
 #[cfg(test)]
 mod tests;
