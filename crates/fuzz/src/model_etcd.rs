@@ -6,9 +6,9 @@ use std::ops::Bound;
 
 use prost::Message;
 use store::etcd::messages::{
-    AlarmResponse, Compare, CompareWith, Ignored, KeyValue, LeaseGrantResponse, LeaseKeepAliveResponse, RangeRequest,
-    RangeResponse, Request, RequestOp, ResponseHeader, ResponseOp, StatusResponse, TxnRequest, TxnResponse,
-    WatchResponse,
+    AlarmResponse, Compare, CompareWith, Event, Ignored, KeyValue, LeaseGrantResponse, LeaseKeepAliveResponse,
+    RangeRequest, RangeResponse, Request, RequestOp, ResponseHeader, ResponseOp, StatusResponse, TxnRequest,
+    TxnResponse, WatchResponse,
 };
 
 /// What every lease is called: there is one leader at a time.
@@ -32,8 +32,11 @@ impl Model {
                 self.keys.retain(|_, found| found.lease != LEASE);
                 Ignored {}.encode_to_vec()
             }
-            // A watch that ends at once: whoever waits looks again.
-            "Watch" => WatchResponse { canceled: true, events: Vec::new() }.encode_to_vec(),
+            // Whoever waits for a leader waits for one that is gone: nobody renews but the leader itself.
+            "Watch" => {
+                self.keys.retain(|_, found| found.lease == 0);
+                WatchResponse { canceled: false, events: vec![Event { kind: 1 }] }.encode_to_vec()
+            }
             "Status" => {
                 let header = Some(self.header());
                 let raft_index = self.revision.unsigned_abs() + 1;

@@ -179,7 +179,12 @@ impl Client {
                 self.streaming(member, "/etcdserverpb.Watch/Watch", requests).await?;
             while let Some(answer) = answers.message().await? {
                 heard = true;
-                if answer.canceled || answer.events.iter().any(|event| event.kind == 1) {
+                // Who looks again at once, and is turned away at once, would do nothing else.
+                if answer.canceled {
+                    sleep(AGAIN_MAX).await;
+                    break;
+                }
+                if answer.events.iter().any(|event| event.kind == 1) {
                     break;
                 }
             }
