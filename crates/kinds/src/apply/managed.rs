@@ -124,7 +124,10 @@ impl Managed {
         self.entries.sort_by(|a, b| order(a).cmp(&order(b)));
         if self.entries.is_empty() {
             strip_from(object);
-        } else if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        } else if let Some(Value::Object(metadata)) = object.as_object_mut().map(|object| {
+            // Who gave up the last of the metadata still owns other fields.
+            object.entry("metadata").or_insert_with(|| Value::Object(Map::new()))
+        }) {
             let entries = self.entries.into_iter().map(Entry::into_value).collect();
             metadata.insert("managedFields".into(), Value::Array(entries));
         }
