@@ -152,7 +152,7 @@ pub fn apply(live: Option<&Value>, applied: &Value, by: &Writer<'_>, force: bool
     let merged = merge::merge(cursor, live.as_ref(), Some(applied)).unwrap_or_else(|| empty.clone());
     let (mut new, changes) = match &last {
         Some(last) => {
-            let unwanted = unwanted(cursor, &merged, &managed, &own, last);
+            let unwanted = unwanted(cursor, &merged, &managed, applied, last);
             let without =
                 |emptied| merge::remove(cursor, &merged, unwanted.root(), emptied).unwrap_or_else(|| empty.clone());
             // What lost its last item is gone from the object, but is not taken from whoever owns the place.
@@ -286,15 +286,15 @@ fn check_applied(cursor: Cursor<'_>, applied: &Value, by: &Writer<'_>) -> Result
 }
 
 /// What goes: what the manager applied last time, does not apply now, and nobody else owns.
-fn unwanted(cursor: Cursor<'_>, merged: &Value, others: &Managed, own: &Entry, last: &Entry) -> FieldSet {
+fn unwanted(cursor: Cursor<'_>, merged: &Value, others: &Managed, applied: &Value, last: &Entry) -> FieldSet {
     let take = |unwanted: &FieldSet| {
         let rest = merge::remove(cursor, merged, unwanted.root(), Emptied::Null);
         places_of(cursor, &rest.unwrap_or_else(|| Value::Object(Map::new())))
     };
     let last_set = with_named_parents(cursor, &last.fields);
     let without_last = take(&last_set);
-    // Everything somebody owns comes back …
-    let owned = others.entries.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
+    // Everything that is applied now or owned by others comes back, empty lists included …
+    let owned = others.entries.iter().fold(places_of(cursor, applied), |owned, entry| owned.union(&entry.fields));
     let merged_set = places_of(cursor, merged);
     let kept = without_last.union(&with_named_parents(cursor, &owned));
     let pruned = take(&merged_set.clone().difference(&kept));
