@@ -44,6 +44,11 @@ pub fn check_apply(bytes: &[u8]) {
         fields.insert("kind".into(), "Pod".into());
         let Ok(fitted) = fit(catalogue, ty, configuration) else { continue };
         let mut configuration = fitted.value;
+        // In Kubernetes, too, an empty list that is applied makes nothing of a list that loses its last item by it, and an
+        // empty list the second time.
+        if has_empty_list(&configuration) {
+            continue;
+        }
         if let Some(metadata) = configuration.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
@@ -70,6 +75,19 @@ pub fn check_apply(bytes: &[u8]) {
         );
         live = Some(once);
     }
+}
+
+fn has_empty_list(value: &Value) -> bool {
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Array(items) if items.is_empty() => return true,
+            Value::Array(items) => open.extend(items),
+            Value::Object(fields) => open.extend(fields.values()),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// How many levels a value has; counted without recursion.

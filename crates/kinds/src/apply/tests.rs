@@ -443,3 +443,14 @@ fn field_sets_read_foreign_spellings() {
         assert!(FieldSet::read(&bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn an_empty_list_that_is_applied_stays() {
+    Story::of("Pod")
+        .apply("a", "{spec: {}}")
+        .apply("b", "{spec: {containers: []}}")
+        .apply("a", "{spec: {containers: []}}")
+        .is("{spec: {containers: []}}")
+        .apply("a", "{spec: {containers: []}}")
+        .is("{spec: {containers: []}}");
+}

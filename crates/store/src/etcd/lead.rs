@@ -115,6 +115,10 @@ async fn attempt(
     if !granted.error.is_empty() {
         return Err(Status::unavailable(granted.error));
     }
+    // Bound to no lease, the leader's key would stay for ever.
+    if granted.id == 0 {
+        return Err(Status::internal("etcd granted a lease without a number"));
+    }
     let key = PutRequest { key: keys.leader.clone(), value: config.replica.clone().into_bytes(), lease: granted.id };
     let created = client
         .txn(TxnRequest {
