@@ -21,6 +21,9 @@ use super::paged::Paged;
 
 /// Events handed to a watcher in one go, so that one far behind does not hold the lock long.
 const WATCH_BATCH_MAX: usize = 512;
+/// The same in bytes, because a watcher that is not read keeps what it was handed, whatever becomes of the history: it has
+/// so much at the most, or one event.
+pub const WATCH_BATCH_BYTES_MAX: usize = 64 * 1024;
 
 type Place = (Arc<str>, Arc<str>);
 type Observer = Box<dyn Fn(&Event) + Send + Sync>;
@@ -61,6 +64,8 @@ struct ShelfState {
 pub struct Listing {
     pub objects: Objects,
     pub revision: u64,
+    /// Bytes of its objects that are not the present ones, as far as is known.
+    pub held: u64,
 }
 
 impl Listing {
@@ -132,11 +137,11 @@ impl Cache {
         // Read before the shelf: everything up to it is then in the shelf for sure.
         let visible = self.revision();
         match self.shelf(resource) {
-            None => Listing { objects: Objects::new(), revision: visible },
+            None => Listing { objects: Objects::new(), revision: visible, held: 0 },
             Some(shelf) => {
                 let state = shelf.state.read();
                 let newest = shelf.newest.load(Ordering::Acquire);
-                Listing { objects: state.objects.clone(), revision: visible.max(newest) }
+                Listing { objects: state.objects.clone(), revision: visible.max(newest), held: 0 }
             }
         }
     }
@@ -171,7 +176,7 @@ impl Cache {
             return None;
         }
         let Some(shelf) = self.shelf(resource) else {
-            return Some(Listing { objects: Objects::new(), revision });
+            return Some(Listing { objects: Objects::new(), revision, held: 0 });
         };
         let (mut objects, since) = {
             let state = shelf.state.read();
@@ -180,15 +185,19 @@ impl Cache {
             }
             (state.objects.clone(), state.history.since(revision).cloned().collect::<Vec<_>>())
         };
+        let mut held = 0;
         for event in since.iter().rev() {
             let key = &event.object.key;
             let place = (key.namespace.clone(), key.name.clone());
             match &event.previous {
-                Some(previous) => objects.insert(place, previous.clone()),
+                Some(previous) => {
+                    held += previous.json.len();
+                    objects.insert(place, previous.clone())
+                }
                 None => objects.remove(&place),
             };
         }
-        Some(Listing { objects, revision })
+        Some(Listing { objects, revision, held: u64::try_from(held).unwrap_or(u64::MAX) })
     }
 
     /// A position in the history of a resource just after `revision`.
@@ -376,7 +385,14 @@ impl WatchCursor {
         if self.position < state.history.forgotten() {
             return WatchPoll::TooOld;
         }
-        let events: Vec<_> = state.history.since(self.position).take(WATCH_BATCH_MAX).cloned().collect();
+        let mut bytes = 0;
+        let fits = |event: &&Arc<Event>| {
+            let is_first = bytes == 0;
+            bytes += history::bytes_of(event);
+            is_first || bytes <= WATCH_BATCH_BYTES_MAX
+        };
+        let events: Vec<_> =
+            state.history.since(self.position).take(WATCH_BATCH_MAX).take_while(fits).cloned().collect();
         match events.last() {
             None => WatchPoll::Idle,
             Some(last) => {

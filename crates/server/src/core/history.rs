@@ -67,7 +67,7 @@ impl History {
 
 /// What an event may keep alive: the object, the line for watchers that is made of it, and what it was before. The last is
 /// mostly the object of an earlier event; but that may be forgotten first.
-fn bytes_of(event: &Event) -> usize {
+pub fn bytes_of(event: &Event) -> usize {
     let before = event.previous.as_ref().map_or(0, |previous| previous.json.len());
     size_of::<Event>() + 2 * event.object.json.len() + before
 }
@@ -92,7 +92,7 @@ mod tests {
     use ledger::SubjectId;
     use rules::GroupResource;
 
-    use super::super::cache::{Cache, WatchPoll};
+    use super::super::cache::{Cache, WATCH_BATCH_BYTES_MAX, WatchPoll};
     use super::super::event::{EventKind, Publication};
     use super::super::object::{Object, ObjectKey};
     use super::*;
@@ -131,5 +131,35 @@ mod tests {
             assert!(matches!(cache.watch(kind, revision - 40).poll(), WatchPoll::Events(_) | WatchPoll::Idle));
             assert!(matches!(cache.watch(kind, 1).poll(), WatchPoll::TooOld));
         }
+    }
+
+    /// A watcher that is not read keeps what it was handed, however much the history forgets meanwhile.
+    #[test]
+    fn a_watcher_is_handed_a_few_bytes_or_one_event() {
+        let cache = Cache::new(std::iter::empty(), &Default::default(), 0);
+        let kind = GroupResource::new("example.com", "k");
+        let sizes = [100, 1 << 20, 200, 1 << 20, 1 << 20, 300].into_iter().chain(std::iter::repeat_n(1000, 500));
+        let mut before = None;
+        for (size, revision) in sizes.clone().zip(1..) {
+            let key = ObjectKey::new(kind.clone(), "n", "o");
+            let object = Object::new(key, SubjectId(1), (revision, 1), Box::default(), vec![b' '; size].into());
+            let object = Arc::new(object);
+            let event = Event::new(EventKind::Modified, object.clone(), before.replace(object));
+            cache.publish(Publication { events: vec![event], revision, ..Publication::default() });
+        }
+        let mut cursor = cache.watch(&kind, 0);
+        let mut seen = 0;
+        while let WatchPoll::Events(events) = cursor.poll() {
+            let bytes: usize = events.iter().map(|event| bytes_of(event)).sum();
+            assert!(events.len() == 1 || bytes <= WATCH_BATCH_BYTES_MAX, "{} events of {bytes} bytes", events.len());
+            assert!(
+                events.iter().all(|event| {
+                    seen += 1;
+                    event.revision() == seen
+                }),
+                "none is left out"
+            );
+        }
+        assert_eq!(seen, 506);
     }
 }

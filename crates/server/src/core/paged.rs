@@ -61,7 +61,10 @@ impl Paged {
         if let Some(at) = makes_room.and_then(|user| kept.iter().position(|one| one.user == user)) {
             kept.remove(at);
         }
-        kept.push(Kept { user: user.into(), resource: resource.clone(), listing: listing.clone(), held: 0 });
+        // One of the past holds on to what was replaced before it was asked for.
+        let held = listing.held;
+        kept.push(Kept { user: user.into(), resource: resource.clone(), listing: listing.clone(), held });
+        shorten(&mut kept);
     }
 
     pub fn get(&self, resource: &GroupResource, revision: u64) -> Option<Listing> {
@@ -83,12 +86,17 @@ impl Paged {
             return;
         }
         self.looked_at.store(now, Ordering::Relaxed);
-        kept.retain(|one| one.held <= PAGED_LIST_BYTES_MAX);
-        while kept.iter().map(|one| one.held).sum::<u64>() > PAGED_BYTES_MAX {
-            let largest = kept.iter().enumerate().max_by_key(|(_, one)| one.held).map(|(at, _)| at);
-            let Some(at) = largest else { break };
-            kept.remove(at);
-        }
+        shorten(&mut kept);
+    }
+}
+
+/// Lets go of lists that hold too much, one by one and together.
+fn shorten(kept: &mut Vec<Kept>) {
+    kept.retain(|one| one.held <= PAGED_LIST_BYTES_MAX);
+    while kept.iter().map(|one| one.held).sum::<u64>() > PAGED_BYTES_MAX {
+        let largest = kept.iter().enumerate().max_by_key(|(_, one)| one.held).map(|(at, _)| at);
+        let Some(at) = largest else { break };
+        kept.remove(at);
     }
 }
 
@@ -103,7 +111,7 @@ mod tests {
     use super::*;
 
     fn listing(revision: u64) -> Listing {
-        Listing { objects: imbl::OrdMap::new(), revision }
+        Listing { objects: imbl::OrdMap::new(), revision, held: 0 }
     }
 
     fn kept(paged: &Paged, resource: &GroupResource, revisions: std::ops::Range<u64>) -> usize {
@@ -144,5 +152,18 @@ mod tests {
         }
         paged.replaced(&pods, megabytes(20));
         assert_eq!(kept(&paged, &pods, 100..100 + count), 12, "256 MiB are 12 lists of 20");
+    }
+
+    /// A list of the past is not free because it is new.
+    #[test]
+    fn lists_of_the_past_come_with_what_they_hold() {
+        let (paged, pods) = (Paged::default(), GroupResource::core("pods"));
+        let past = |revision| Listing { held: 30 * 1024 * 1024, ..listing(revision) };
+        for revision in 1..=16 {
+            paged.keep(&revision.to_string(), &pods, &past(revision));
+        }
+        assert_eq!(kept(&paged, &pods, 1..17), 8, "256 MiB are 8 lists of 30");
+        paged.keep("a", &pods, &Listing { held: PAGED_LIST_BYTES_MAX + 1, ..listing(100) });
+        assert!(paged.get(&pods, 100).is_none());
     }
 }

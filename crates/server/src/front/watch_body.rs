@@ -19,8 +19,8 @@ use crate::identity::Identity;
 use crate::inflight::{Charge, WatchSeat};
 use crate::metrics::Up;
 
-/// Pieces above this size are charged for.
-const LARGE_PIECE_BYTES: usize = 64 * 1024;
+/// Pieces above this size are charged for. As many smaller ones as a user may have watches are little still.
+const LARGE_PIECE_BYTES: usize = 16 * 1024;
 
 pub(super) struct WatchBody {
     /// None once closed; the events and the seat are let go together.
