@@ -137,6 +137,19 @@ pub fn write(
     written
 }
 
+/// About how many bytes that snapshot would have.
+pub fn measure(disk: &dyn Disk, old: Option<&Snapshot>, delta: &Delta<'_>) -> Result<u64, StoreError> {
+    let length = |row: Row<'_>| (row.key.len() + row.value.map_or(0, <[u8]>::len)) as u64;
+    let mut bytes = HEAD_BYTES as u64;
+    if let Some(old) = old {
+        old.read(disk, &mut |row| {
+            bytes += if delta.touches(row) { 0 } else { length(row) };
+            Ok(())
+        })?;
+    }
+    Ok(bytes + delta.rows().filter(|row| row.value.is_some()).map(length).sum::<u64>())
+}
+
 fn write_file(
     disk: &dyn Disk,
     place: Place,

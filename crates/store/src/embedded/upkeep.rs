@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::delta::Delta;
 use super::format::{Head, Kind, RESERVE_NAME, segment_name, spare_name};
@@ -20,6 +20,11 @@ use crate::error::StoreError;
 
 /// How often a full disk is asked whether there is room again.
 const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// How often, at the most, a full disk makes one look whether what was removed is worth a snapshot; and the share of the time
+/// that goes into looking where there is much to read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_SHARE: u32 = 10;
 
 /// The most log that one snapshot takes in at a time: bounds the memory it needs.
 const CHECKPOINT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -72,6 +77,9 @@ struct State {
     compact: Option<u64>,
     /// The length of the reserve, if there is one.
     reserve: Option<u64>,
+    /// Up to this frame it was looked whether a snapshot of what is being written makes room, and when that may be done again.
+    looked: u64,
+    look_after: Option<Instant>,
     /// Anything but a full disk. The next commit reports it, and the process ends.
     failure: Option<StoreError>,
 }
@@ -87,7 +95,22 @@ enum Work {
     MakeSpare,
     /// Up to this length.
     GrowReserve(u64),
-    Checkpoint(Vec<Sealed>, Option<Snapshot>),
+    Checkpoint(Taken),
+}
+
+/// What goes into a snapshot.
+struct Taken {
+    old: Option<Snapshot>,
+    sealed: Vec<Sealed>,
+    /// The frames of the segment that is being written, as far as they go. It stays where it is.
+    open: Option<Sealed>,
+}
+
+impl Taken {
+    /// The last frame.
+    fn last(&self) -> Option<u64> {
+        self.open.as_ref().or(self.sealed.last()).map(|segment| segment.last)
+    }
 }
 
 impl Upkeep {
@@ -184,6 +207,11 @@ impl Upkeep {
                 }
                 match self.due(&state, duty) {
                     Some(work) => break work,
+                    // What deletions free is in the log, and nobody hands that over before the segment is full.
+                    None if duty == Duty::Snapshots && self.space.is_low() => {
+                        let waited = self.changed.wait_timeout(state, FULL_RETRY);
+                        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
                     None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             };
@@ -244,7 +272,7 @@ impl Upkeep {
         let snapshot_bytes = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes);
         let log_bytes: u64 = state.sealed.iter().map(|sealed| sealed.bytes).sum();
         let enough = self.options.checkpoint_bytes.max(snapshot_bytes).min(CHECKPOINT_BYTES_MAX);
-        if state.sealed.is_empty() || (log_bytes < enough && !low && state.compact.is_none()) {
+        if !low && (state.sealed.is_empty() || (log_bytes < enough && state.compact.is_none())) {
             return None;
         }
         let mut bytes = 0;
@@ -252,7 +280,24 @@ impl Upkeep {
             bytes += sealed.bytes;
             bytes <= CHECKPOINT_BYTES_MAX || bytes == sealed.bytes
         });
-        Some(Work::Checkpoint(taken.cloned().collect(), state.snapshot.clone()))
+        let sealed: Vec<Sealed> = taken.cloned().collect();
+        let all = sealed.len() == state.sealed.len();
+        let open = if low && all { self.written(state) } else { None };
+        if sealed.is_empty() {
+            let may_look = state.look_after.is_none_or(|at| at <= Instant::now());
+            open.as_ref().filter(|open| open.last > state.looked && may_look)?;
+        }
+        Some(Work::Checkpoint(Taken { old: state.snapshot.clone(), sealed, open }))
+    }
+
+    /// What the segment that is being written has, and nothing before it. On a full disk what makes room may all be there:
+    /// who deletes everything does not fill a segment with it.
+    fn written(&self, state: &State) -> Option<Sealed> {
+        let Position { number, offset, next } = state.current;
+        let snapshot = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
+        let before = state.sealed.last().map_or(snapshot, |sealed| sealed.last);
+        let last = next.saturating_sub(1);
+        (last > before).then_some(Sealed { number, last, bytes: offset })
     }
 
     /// `false`: the disk is full, or something failed for good.
@@ -260,7 +305,7 @@ impl Upkeep {
         let (duty, done) = match work {
             Work::MakeSpare => (Duty::Spares, self.make_spare()),
             Work::GrowReserve(bytes) => (Duty::Spares, self.grow_reserve(bytes)),
-            Work::Checkpoint(sealed, old) => (Duty::Snapshots, self.checkpoint(&sealed, old.as_ref())),
+            Work::Checkpoint(taken) => (Duty::Snapshots, self.checkpoint(&taken)),
         };
         match done {
             Ok(()) => {
@@ -316,9 +361,11 @@ impl Upkeep {
         grown.map_err(failed)
     }
 
-    /// Writes a snapshot that takes in `sealed`, then removes what it replaces.
-    fn checkpoint(&self, sealed: &[Sealed], old: Option<&Snapshot>) -> Result<(), StoreError> {
-        let Some(last) = sealed.last() else { return Ok(()) };
+    /// Writes a snapshot of what is taken, then removes what it replaces.
+    fn checkpoint(&self, taken: &Taken) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        let (Some(last), old) = (taken.last(), taken.old.as_ref()) else { return Ok(()) };
+        let sealed: Vec<&Sealed> = taken.sealed.iter().chain(&taken.open).collect();
         let segments = sealed.iter().map(|sealed| self.read(sealed)).collect::<Result<Vec<_>, _>>()?;
         let covered = old.map_or(0, |old| old.sequence);
         let (mut delta, mut link) = (Delta::default(), 0);
@@ -337,7 +384,10 @@ impl Upkeep {
             }
             link = found.link;
         }
-        let write = |place| snapshot::write(&*self.disk, place, old, &delta, (last.last, link), &self.stopping);
+        if taken.sealed.is_empty() && !self.makes_room(old, &delta, last, begun)? {
+            return Ok(());
+        }
+        let write = |place| snapshot::write(&*self.disk, place, old, &delta, (last, link), &self.stopping);
         let new = match write(Place::New) {
             // What it replaces is removed afterwards, so that the disk has more room than before.
             Err(StoreError::Full { .. }) if self.state().reserve.is_some_and(|bytes| bytes > 0) => {
@@ -349,15 +399,38 @@ impl Upkeep {
         };
         let mut state = self.state();
         state.snapshot = Some(new);
-        state.compact = state.compact.filter(|number| *number > last.number);
-        state.sealed.retain(|sealed| sealed.number > last.number);
+        // The one that was being written may be full by now: it goes only if the snapshot has all of it.
+        let (covered, kept) = std::mem::take(&mut state.sealed).into_iter().partition(|one: &Sealed| one.last <= last);
+        state.sealed = kept;
+        let first = state.sealed.first().map_or(state.current.number, |sealed| sealed.number);
+        state.compact = state.compact.filter(|number| *number >= first);
         drop(state);
         Counters::add(&self.counters.checkpoints, 1);
-        let obsolete = sealed.iter().map(|sealed| segment_name(sealed.number)).chain(old.map(Snapshot::name));
+        let covered: Vec<Sealed> = covered;
+        let obsolete = covered.iter().map(|sealed| segment_name(sealed.number)).chain(old.map(Snapshot::name));
         for name in obsolete {
             self.disk.remove(&name).map_err(|error| StoreError::io(&name, error))?;
         }
         Ok(())
+    }
+
+    /// Whether a snapshot of what is live would be so much smaller than the one before that the disk has room for it.
+    fn makes_room(
+        &self,
+        old: Option<&Snapshot>,
+        delta: &Delta<'_>,
+        last: u64,
+        begun: Instant,
+    ) -> Result<bool, StoreError> {
+        let bytes = snapshot::measure(&*self.disk, old, delta)?;
+        let mut state = self.state();
+        state.looked = last;
+        // Who lets every commit do what is due has no clock either.
+        let rest = LOOK_EVERY.max(begun.elapsed() * LOOK_SHARE);
+        state.look_after = self.options.background.then(|| Instant::now() + rest);
+        let before = old.map_or(0, |old| old.bytes);
+        let freed = before.saturating_sub(bytes);
+        Ok(freed > 0 && freed >= (before / 4).min(self.options.segment_bytes))
     }
 
     fn read(&self, sealed: &Sealed) -> Result<Vec<u8>, StoreError> {

@@ -138,6 +138,82 @@ fn on_a_full_disk_everything_can_be_deleted_and_the_room_comes_back() {
     }
 }
 
+/// A store whose disk has just become full, but for some bytes, and how many rows it has.
+fn full(disk: &TestDisk, kept: usize) -> (EmbeddedStore, u32) {
+    let mut store = open(disk);
+    load(&mut store).unwrap();
+    let space = store.space();
+    let mut keys = 0_u32;
+    while disk.used() < 60_000 {
+        store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
+        keys += 1;
+    }
+    disk.set_capacity(Some(disk.used() + kept));
+    while !space.is_low() {
+        store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
+        keys += 1;
+    }
+    (store, keys)
+}
+
+fn delete_all(keys: std::ops::Range<u32>) -> store::Batch {
+    let mut batch = store::Batch::new();
+    keys.for_each(|key| batch.delete(Table::OBJECTS, &key.to_be_bytes()));
+    batch
+}
+
+/// The deletions do not fill a segment: what makes room is in the one that is being written. On a disk that has hardly any more
+/// room than what is stored, before and after a start, and with rows that stay.
+#[test]
+fn what_deletions_free_is_room_before_their_segment_is_full() {
+    for (kept, stays, restarts) in [(0, 0, false), (3000, 5, true), (9000, 1, false), (0, 20, true)] {
+        let case = format!("{kept} bytes, {stays} rows");
+        let disk = TestDisk::default();
+        let (mut store, keys) = full(&disk, kept);
+        let mut space = store.space();
+        // All that is full was taken into a snapshot, and there is still too little room.
+        store.commit(&delete_all(stays..keys)).unwrap();
+        if restarts {
+            drop(store);
+            store = open(&disk);
+            assert_eq!(load(&mut store).unwrap().len(), stays as usize, "{case}");
+            space = store.space();
+        }
+        for key in 0..3 {
+            store.commit(&delete(keys + key)).unwrap();
+        }
+        assert!(!space.is_low(), "{case}: it stays low");
+        store.commit(&one_row(b"room", &[1; 3000])).unwrap();
+        for image in [disk.image(), disk.synced_image()] {
+            assert_eq!(load(&mut open(&TestDisk::new(&image))).unwrap().len(), stays as usize + 1, "{case}");
+        }
+    }
+}
+
+#[test]
+fn room_is_made_on_a_disk_that_also_fails_without_losing_anything() {
+    let mut failures = 0;
+    for op in [Op::Create, Op::Open, Op::Read, Op::Write, Op::Sync, Op::SyncDir, Op::Rename, Op::Remove] {
+        for n in 1..60 {
+            let disk = TestDisk::default();
+            let (mut store, keys) = full(&disk, 3000);
+            disk.fail(op, n, ErrorKind::Other);
+            let deleted = store.commit(&delete_all(5..keys)).is_ok();
+            let _until_it_fails = (0..3).all(|key| store.commit(&delete(keys + key)).is_ok());
+            if disk.failed() == 0 {
+                break;
+            }
+            failures += 1;
+            for image in [disk.image(), disk.synced_image()] {
+                let rows = load(&mut open(&TestDisk::new(&image)));
+                let rows = rows.unwrap_or_else(|error| panic!("{op:?} {n}: {error}")).len();
+                assert!(rows == 5 || (!deleted && rows == keys as usize), "{op:?} {n}: {rows} of {keys}");
+            }
+        }
+    }
+    assert!(failures > 30, "{failures}");
+}
+
 #[test]
 fn a_disk_that_stays_full_ends_in_a_typed_error_and_loses_nothing() {
     let disk = TestDisk::default();
