@@ -32,7 +32,7 @@ pub enum StoreError {
     Version { file: String, found: u32, known: u32 },
 
     /// No room left on the device. Nothing of the batch is durable.
-    #[error("{place}: no space left on the device: free some space and start again")]
+    #[error("{place}: no space left on the device, or files may not be that long: free some space and start again")]
     Full { place: String },
 
     /// Another replica leads now; this one's writes are refused.
@@ -60,7 +60,9 @@ impl StoreError {
     /// Sorts an I/O error: a full device is a case of its own, because a person can mend it.
     pub fn io(what: impl Into<String>, source: io::Error) -> StoreError {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { place: what.into() },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreError::Full { place: what.into() }
+            }
             _ => StoreError::Io { what: what.into(), source },
         }
     }

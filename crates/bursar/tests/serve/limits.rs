@@ -290,7 +290,7 @@ async fn three_hundred_lists_that_are_never_let_through_cost_their_user_its_shar
 async fn a_crowd_of_strangers_takes_no_file_from_the_store() {
     const FILES: u32 = 128;
     let folder = tempfile::tempdir().expect("a folder");
-    let process = Process::start_with_files(folder.path(), &[], FILES).await;
+    let process = Process::start_under(folder.path(), &[], &format!("-n {FILES}")).await;
     let url = process.config().await.cluster_url;
     let address = format!("{}:{}", url.host().expect("a host"), url.port_u16().expect("a port"));
     let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
@@ -320,5 +320,41 @@ async fn a_crowd_of_strangers_takes_no_file_from_the_store() {
     }
     assert!(crowd.len() as u32 > FILES, "{} strangers are no crowd", crowd.len());
     drop(crowd);
+    assert_eq!(process.stop().await, Some(0));
+}
+
+/// A file that may not grow is a full disk: the server says so and lives, and who deletes what is there has room again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_files_may_not_be_long_the_server_lives_as_on_a_full_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // In units of 512 bytes: a segment of the log, and not the reserve that a snapshot of a full one could need.
+    let process = Process::start_under(folder.path(), &[], "-f 36000").await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.client().await, "default");
+    let map = |number: usize| -> ConfigMap {
+        object(json!({"metadata": {"name": format!("m-{number}")}, "data": {"k": "x".repeat(900_000)}}))
+    };
+    let mut made = 0;
+    let refused = loop {
+        match maps.create(&PostParams::default(), &map(made)).await {
+            Ok(_) => made += 1,
+            Err(kube::Error::Api(status)) => break status,
+            Err(error) => panic!("after {made}: {error}"),
+        }
+        assert!(made < 60, "it was never full");
+    };
+    assert_eq!(refused.code, 507, "{refused:?}");
+    for number in 0..made {
+        maps.delete(&format!("m-{number}"), &Default::default()).await.expect("deleted");
+    }
+    let begun = std::time::Instant::now();
+    loop {
+        match maps.create(&PostParams::default(), &map(made)).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.code == 507 && begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            Err(error) => panic!("it stays full: {error}"),
+        }
+    }
     assert_eq!(process.stop().await, Some(0));
 }

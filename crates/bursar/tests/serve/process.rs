@@ -50,12 +50,12 @@ impl Process {
         Process::spawned(command(data, arguments).stderr(log)).await
     }
 
-    /// The same under a limit of open files.
-    pub async fn start_with_files(data: &Path, arguments: &[&str], files: u32) -> Process {
+    /// The same under a limit, as the shell sets it.
+    pub async fn start_under(data: &Path, arguments: &[&str], limit: &str) -> Process {
         server::tls::install_provider();
         let ordinary = command(data, arguments);
         let mut limited = Command::new("sh");
-        limited.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_bursar")]);
+        limited.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_bursar")]);
         limited.args(ordinary.as_std().get_args()).kill_on_drop(true);
         Process::spawned(&mut limited).await
     }

@@ -178,6 +178,9 @@ pub fn until_signal(closing: CancellationToken) -> Result<(), StartError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
     // One that comes before anybody listens has nothing to reload, and must not end us either.
     drop(hangups()?);
+    // A file that may not grow as long as it has to is a full disk, which the store can live with.
+    let _kept_from_ending_us =
+        signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(StartError::Signals)?;
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
