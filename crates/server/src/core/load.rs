@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use families::Families;
 use ledger::Ledger;
@@ -21,8 +22,8 @@ use super::object::{Object, ObjectKey};
 use super::policies::Policies;
 use super::status::{MEASURING_ROW, REVISION_ROW};
 
-/// What is added to the revision of a restored store. Clients may have seen revisions that the backup does not know; none of
-/// them may come again with another meaning. A week at 1 600 writes a second; etcd recommends the same for its own.
+/// The least that is added to the revision of a restored store. Clients may have seen revisions that the backup does not know;
+/// none of them may come again with another meaning. A week at 1 600 writes a second; etcd recommends the same for its own.
 const REWOUND_BY: u64 = 1_000_000_000;
 
 /// A row of the ledger, kept until all of them are read.
@@ -82,7 +83,7 @@ impl Engine {
             _ => {}
         })?;
         if store.rewound() {
-            revision += REWOUND_BY;
+            revision = beyond(revision, SystemTime::now());
             last.values_mut().for_each(|last| *last = revision);
             tracing::warn!(
                 revision,
@@ -221,6 +222,14 @@ pub(super) fn read_object(encryption: &Encryption, row: &[u8], value: &[u8]) -> 
     let opened = opened.map_err(|why| LoadError::Encrypted { object: shown(), why })?;
     let object = Object::decode(key, opened.plain.as_deref().unwrap_or(value)).ok_or_else(unknown)?;
     Ok((object, opened.current))
+}
+
+/// Where the revisions of a restored store go on. One backup may be restored twice, and an older one after a newer: clients
+/// remember what each of those servers said, no backup knows, and only the time tells them apart. In millionths of a second,
+/// because nobody writes more often than that.
+pub(super) fn beyond(revision: u64, now: SystemTime) -> u64 {
+    let micros = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    revision.saturating_add(REWOUND_BY).max(u64::try_from(micros).unwrap_or(0))
 }
 
 /// A number for the code and the settings that decide how much objects are charged.
