@@ -129,7 +129,8 @@ fn judge(what: &Path, disk: Arc<dyn Disk>, how: &How) -> anyhow::Result<()> {
     let families = families::all(&server::serve::settings(&config)?);
     let encryption = Arc::new(server::serve::encryption(&config)?);
     let mut store = ReadStore::open(disk)?;
-    let verified = match server::core::verify(&mut store, families, encryption) {
+    let now_ms = server::api::system_clock();
+    let verified = match server::core::verify(&mut store, families, encryption, now_ms) {
         Err(LoadError::Store(_)) => return Err(all(what, &store.examine())),
         verified => verified?,
     };

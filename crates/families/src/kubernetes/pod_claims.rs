@@ -2,15 +2,17 @@
 //! claim is not charged under that name again; the annotation that says so is believed only where it is true, because it
 //! would be a way around the quota for whoever writes it himself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quantity::Amount;
 use rules::GroupResource;
 use serde_json::Value;
 
 use super::device_classes;
-use super::resources::{Measured, items, text};
+use super::resources::{items, text};
 use super::usage::device::{EXTENDED_CLAIM_ANNOTATION, classes_of, devices, pod_owner};
-use super::usage::pod::pod_usage;
+use super::usage::pod::{PodUsage, pod_usage_at};
 use crate::family::{Change, Dependent, Made, Near, PolicyObject, World};
 
 pub fn resource() -> GroupResource {
@@ -93,22 +95,30 @@ fn is_made_for_its_pod(claim: &Value, object: &PolicyObject<'_>, near: &dyn Near
     if text(&pod, &["metadata", "uid"]) != text(owner, &["uid"]) {
         return false;
     }
-    let Ok(usage) = pod_usage(&pod) else { return false };
-    let asks_for = |class: &str| {
-        let definition = near.get(&device_classes::resource(), "", class);
-        let extended = definition.map(|one| text(&one, &["spec", "extendedResourceName"]).to_string());
-        let implicit = format!("deviceclass.resource.kubernetes.io/{class}");
-        let names = extended.filter(|name| !name.is_empty()).into_iter().chain([implicit]);
-        let mut asked = names.filter_map(|name| usage.requests.get(&name));
-        let asked = asked.try_fold(Measured::ZERO, Measured::checked_add);
-        matches!((asked, devices(claim, class)), (Some(asked), Some(wanted)) if asked.amount >= wanted.amount)
-    };
+    let Ok(usage) = pod_usage_at(&pod, near.now_ms()) else { return false };
     let uid = text(owner, &["uid"]);
     let stands_for_the_same = |other: &Value| {
         text(other, &["metadata", "name"]) != object.name
             && is_marked(other)
             && items(other, &["metadata", "ownerReferences"]).iter().any(|owner| text(owner, &["uid"]) == uid)
     };
-    classes_of(claim).into_iter().all(asks_for)
+    asks_for_all(&usage, claim, near)
         && !near.list(&resource(), object.namespace).iter().any(|other| stands_for_the_same(other))
+}
+
+/// Whether a pod is charged for all the devices of a claim: under the name of their class itself, and for what that leaves open
+/// under the name that the class declares. Where classes declare the same name, they share what was asked for under it.
+fn asks_for_all(usage: &PodUsage, claim: &Value, near: &dyn Near) -> bool {
+    let asked = |name: &str| usage.requests.get(name).map_or(Amount::ZERO, |asked| asked.amount);
+    let mut open: BTreeMap<String, Amount> = BTreeMap::new();
+    for class in classes_of(claim) {
+        let own = asked(&format!("deviceclass.resource.kubernetes.io/{class}"));
+        let Some(left) = devices(claim, class).and_then(|wanted| wanted.amount.checked_sub(own)) else { return false };
+        let definition = near.get(&device_classes::resource(), "", class);
+        let extended = definition.map(|one| text(&one, &["spec", "extendedResourceName"]).to_string());
+        let sum = open.entry(extended.unwrap_or_default()).or_insert(Amount::ZERO);
+        let Some(more) = sum.checked_add(left.max(Amount::ZERO)) else { return false };
+        *sum = more;
+    }
+    open.iter().all(|(name, left)| *left <= asked(name))
 }

@@ -29,6 +29,7 @@ impl Engine {
             if let Some(object) = self.stored(&key).cloned() {
                 self.recount_one(&object, out);
                 self.attend(object.uid, batch, out);
+                self.lead(Some(&object), Some(&object), batch, out);
             }
         }
         self.follow(moved_from, None, self.clock_ms, batch, out);
@@ -44,7 +45,8 @@ impl Engine {
         }
     }
 
-    /// After a start: finds what becomes due.
+    /// After a start: finds what becomes due, or was. Another machine's clock, or this one before it was set right, may have let
+    /// go of what is to be waited for by the time that the first command tells: so all of it is measured then.
     pub(super) fn find_due(&mut self) {
         let mut due = Vec::new();
         for object in self.shelves.values().flat_map(|shelf| shelf.values()) {
@@ -58,7 +60,7 @@ impl Engine {
             strip(&mut value, self.projected_resources.contains(&key.resource));
             let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
             let until = self.rulebook.measure(&subject).ok().and_then(|verdict| verdict.until_ms);
-            due.extend(until.map(|at| (at, key.clone())));
+            due.extend(until.map(|_| (i64::MIN, key.clone())));
         }
         self.due.extend(due);
     }

@@ -24,7 +24,7 @@ impl Engine {
         if !self.derived.contains(&key.resource) {
             return Ok(draft);
         }
-        match self.derived_value(key, draft.tree(), now_ms) {
+        match self.derived_value(key, draft.tree(), now_ms.max(self.clock_ms)) {
             Ok(None) => Ok(draft),
             Ok(Some(value)) => Draft::new(value).map_err(|error| Refused::Bug(error.to_string())),
             Err(why) => Err(self.said_no(key, why)),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use families::Families;
 use ledger::{Ledger, SubjectId};
 use serde_json::Value;
-use store::{Store, Table};
+use store::{Batch, Store, Table};
 
 use super::apart::apart;
 use super::encryption::Encryption;
 use super::engine::Engine;
+use super::event::Publication;
 use super::load::{KeyValue, LoadError, read_object};
 use super::object::{Object, parse_uid};
 
@@ -29,8 +30,13 @@ pub struct Verified {
 }
 
 /// Looks at everything. The store is loaded twice: as it is, and as a server would. Where a server would not start because of
-/// objects that cannot be read, all of them are told.
-pub fn verify(store: &mut dyn Store, families: Families, encryption: Arc<Encryption>) -> Result<Verified, LoadError> {
+/// objects that cannot be read, all of them are told. What objects are charged may depend on the time.
+pub fn verify(
+    store: &mut dyn Store,
+    families: Families,
+    encryption: Arc<Encryption>,
+    now_ms: i64,
+) -> Result<Verified, LoadError> {
     let mut rows: Vec<KeyValue> = Vec::new();
     let mut unreadable = Verified::default();
     store.load(&mut |table, key, value| match table {
@@ -49,6 +55,10 @@ pub fn verify(store: &mut dyn Store, families: Families, encryption: Arc<Encrypt
     let ledger = Ledger::load(rows.iter().map(|(key, value)| (&**key, &**value)))?;
     drop(rows);
     let (mut engine, _) = Engine::load_encrypted(store, families, encryption)?;
+    // What is still to be made is told as such.
+    let unmade = std::mem::take(&mut engine.unmade);
+    engine.advance(now_ms, &mut Batch::new(), &mut Publication::default());
+    engine.unmade = unmade;
     // A start looks at everything once more and mends it; here it is told.
     engine.behind.clear();
     Ok(engine.verify(&ledger))

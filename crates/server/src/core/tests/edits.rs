@@ -268,9 +268,15 @@ fn a_sum_without_a_suffix_is_kept_all_the_same() {
 
 /// A claim of two devices that says that its pod, which asked for them by another name, is charged already.
 fn stands_for(bench: &mut Bench, name: &str) {
+    stands_for_all(bench, name, &["gpu"]);
+}
+
+/// The same with two devices of each of these classes.
+fn stands_for_all(bench: &mut Bench, name: &str, classes: &[&str]) {
     let pod = bench.get("", "pods", "n0", "x")["metadata"]["uid"].clone();
-    let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}});
-    let mut draft = bench.draft("n0", name, json!({"spec": {"devices": {"requests": [request]}}})).value;
+    let request = |class: &&str| json!({"name": class, "exactly": {"deviceClassName": class, "count": 2}});
+    let requests: Vec<Value> = classes.iter().map(request).collect();
+    let mut draft = bench.draft("n0", name, json!({"spec": {"devices": {"requests": requests}}})).value;
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": pod, "controller": true});
     draft["metadata"]["annotations"] = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
     draft["metadata"]["ownerReferences"] = json!([owner]);
@@ -291,7 +297,17 @@ fn a_claim_that_stands_for_its_pod_is_charged_when_the_pod_no_longer_is() {
         let delete = WriteKind::Delete { expect: Expect::default(), last: None };
         bench.write(key("", "pods", "n0", "x"), delete, false).unwrap();
     };
-    for (edit, used) in [(ends, "2"), (goes, "2")] {
+    // Somebody holds the pod back, and its deletion is overdue: it is let go at a moment, in a commit without a write.
+    let is_overdue: Edit = |bench| {
+        let overdue = |pod: &mut Value| {
+            pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:01:30Z".into();
+            pod["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        };
+        bench.change(&key("", "pods", "n0", "x"), overdue).unwrap();
+        bench.sound();
+        bench.run(Command::PublishStatus { now_ms: 120_001 });
+    };
+    for (edit, used) in [(ends, "2"), (goes, "2"), (is_overdue, "2")] {
         let mut bench = bench();
         let class = json!({"spec": {"extendedResourceName": "example.com/gpu"}});
         bench.create(DEVICES, "deviceclasses", "", "gpu", class).unwrap();
@@ -306,6 +322,20 @@ fn a_claim_that_stands_for_its_pod_is_charged_when_the_pod_no_longer_is() {
         assert_eq!(gpus(&bench), used);
         assert!(bench.runs("n0", "y", json!({"example.com/gpu": "2"})).is_err());
         bench.sound();
+    }
+    // Two classes of one name: what the pod asked for is there once.
+    for (asked, used) in [("2", "6"), ("4", "4")] {
+        let mut bench = bench();
+        for class in ["gpu", "gpu2"] {
+            let spec = json!({"spec": {"extendedResourceName": "example.com/gpu"}});
+            bench.create(DEVICES, "deviceclasses", "", class, spec).unwrap();
+        }
+        let hard = json!({"spec": {"hard": {"requests.example.com/gpu": "9"}}});
+        bench.create("", "resourcequotas", "n0", "q", hard).unwrap();
+        bench.runs("n0", "x", json!({"example.com/gpu": asked})).unwrap();
+        stands_for_all(&mut bench, "c", &["gpu", "gpu2"]);
+        bench.sound();
+        assert_eq!(bench.used_of("resourcequotas/n0/q", "requests.example.com/gpu"), used);
     }
     // Another name of the class: what the pod asked for is no longer what the claim takes.
     let mut bench = bench();

@@ -73,6 +73,43 @@ fn the_write_that_comes_after_the_moment_finds_the_room() {
     bench.audit();
 }
 
+/// Another replica's clock was ahead, or this machine's was set right: the charge is what the present clock says.
+#[test]
+fn after_a_restart_the_clock_of_that_time_counts() {
+    let mut bench = rig();
+    bench.create("", "pods", "a", "x", pod()).unwrap();
+    bench.mark_deleted("x");
+    bench.run(Command::PublishStatus { now_ms: PATIENCE_MS + 1 });
+    assert_eq!(bench.used_now(), "count/pods=1 pods=0 requests.cpu=0");
+    let mut bench = bench.restart();
+    bench.run(Command::PublishStatus { now_ms: PATIENCE_MS - 1 });
+    assert_eq!(bench.used_now(), "count/pods=1 pods=1 requests.cpu=1");
+    bench.audit();
+    assert!(bench.cache.is_due(PATIENCE_MS + 1) && !bench.cache.is_due(PATIENCE_MS), "and it is let go once more");
+    bench.run(Command::PublishStatus { now_ms: PATIENCE_MS + 1 });
+    assert_eq!(bench.used_now(), "count/pods=1 pods=0 requests.cpu=0");
+    bench.audit();
+}
+
+/// Who verifies a folder has no clock but his own, and the server that wrote it may have ended before a moment or after it.
+#[test]
+fn what_was_let_go_in_time_is_no_damage() {
+    let verified = |bench: &mut Bench, now_ms: i64| {
+        let families = families::all(&families::Settings::default());
+        verify(&mut *bench.store, families, Arc::default(), now_ms).unwrap().problems
+    };
+    let mut bench = rig();
+    bench.create("", "pods", "a", "x", pod()).unwrap();
+    bench.mark_deleted("x");
+    for now_ms in [PATIENCE_MS, PATIENCE_MS + 1] {
+        assert_eq!(verified(&mut bench, now_ms), Vec::<String>::new(), "before it, at {now_ms}");
+    }
+    bench.run(Command::PublishStatus { now_ms: PATIENCE_MS + 1 });
+    for now_ms in [PATIENCE_MS, PATIENCE_MS + 1] {
+        assert_eq!(verified(&mut bench, now_ms), Vec::<String>::new(), "after it, at {now_ms}");
+    }
+}
+
 #[test]
 fn what_is_due_is_found_again_after_a_restart() {
     let mut bench = rig();
