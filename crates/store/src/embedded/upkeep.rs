@@ -253,7 +253,12 @@ impl Upkeep {
             Duty::Spares if state.spare.is_none() => Some(Work::MakeSpare),
             Duty::Spares => {
                 let wanted = self.reserve_bytes(state);
-                state.reserve.is_none_or(|bytes| bytes < wanted).then_some(Work::GrowReserve(wanted))
+                let lacks = state.reserve.is_none_or(|bytes| bytes < wanted);
+                if !lacks {
+                    // What could not be made long enough may be so by now, because less is needed.
+                    self.space.set_low(duty, false);
+                }
+                lacks.then_some(Work::GrowReserve(wanted))
             }
             Duty::Snapshots => self.checkpoint_due(state, self.space.is_low()),
         }
@@ -302,6 +307,8 @@ impl Upkeep {
 
     /// `false`: the disk is full, or something failed for good.
     fn perform(&self, work: Work) -> bool {
+        // Where no full segment waits for it, a snapshot is only tried for the room it makes: whether there is any is known already.
+        let tries = matches!(&work, Work::Checkpoint(taken) if taken.sealed.is_empty());
         let (duty, done) = match work {
             Work::MakeSpare => (Duty::Spares, self.make_spare()),
             Work::GrowReserve(bytes) => (Duty::Spares, self.grow_reserve(bytes)),
@@ -313,7 +320,9 @@ impl Upkeep {
                 true
             }
             Err(StoreError::Full { .. }) => {
-                self.space.set_low(duty, true);
+                if !tries {
+                    self.space.set_low(duty, true);
+                }
                 // The other duty may be able to make room.
                 self.changed.notify_all();
                 false
