@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::held::{Held, TooLong};
 use super::rules::{PERMISSIONS_MAX, Rule, parse_rules, quoted};
 use super::{Attributes, Kind, Rbac, forbidden_object};
 use crate::identity::Identity;
@@ -97,25 +98,22 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
+/// Missing rules that a refusal names.
+const NAMED_MAX: usize = 200;
+
 /// Whether the caller holds all of `rules` in `namespace`; if not, the message naming what is missing.
 fn covered(rbac: &Rbac, identity: &Identity, namespace: &str, rules: &[Rule]) -> Result<(), String> {
     let (held, unresolved) = rbac.rules_for(identity, namespace);
-    let mut missing = Vec::new();
-    let mut room = PERMISSIONS_MAX;
-    for rule in rules.iter().filter(|rule| !held.iter().any(|holds| holds.covers(rule))) {
-        let Some(single) = rule.permissions(room) else {
-            return Err(format!(
-                "the rules name more than {PERMISSIONS_MAX} single permissions; use '*' or split the role"
-            ));
-        };
-        room -= single.len();
-        missing.extend(single.into_iter().filter(|one| !held.iter().any(|holds| holds.covers(one))));
-    }
+    let missing = missing(&Held::new(&held), rules)?;
     if missing.is_empty() {
         return Ok(());
     }
     let lines: BTreeSet<String> = compact(missing).iter().map(Rule::describe).collect();
-    let lines: Vec<String> = lines.into_iter().collect();
+    let mut lines: Vec<String> = lines.into_iter().collect();
+    if lines.len() > NAMED_MAX {
+        let more = lines.split_off(NAMED_MAX).len();
+        lines.push(format!("and {more} more"));
+    }
     let mut message = format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         identity.user,
@@ -126,6 +124,33 @@ fn covered(rbac: &Rbac, identity: &Identity, namespace: &str, rules: &[Rule]) ->
         message.push_str(&format!("; resolution errors: [{}]", unresolved.join(", ")));
     }
     Err(message)
+}
+
+/// The single permissions of `rules` that are not held.
+fn missing(held: &Held<'_>, rules: &[Rule]) -> Result<Vec<Rule>, String> {
+    let too_long = |_: TooLong| {
+        "comparing the rules with those that you hold takes too long; use '*', fewer rules, or split the role"
+            .to_owned()
+    };
+    let mut missing = Vec::new();
+    let mut room = PERMISSIONS_MAX;
+    for rule in rules {
+        if held.covers(rule).map_err(too_long)? {
+            continue;
+        }
+        let Some(single) = rule.permissions(room) else {
+            return Err(format!(
+                "the rules name more than {PERMISSIONS_MAX} single permissions; use '*' or split the role"
+            ));
+        };
+        room -= single.len();
+        for one in single {
+            if !held.covers(&one).map_err(too_long)? {
+                missing.push(one);
+            }
+        }
+    }
+    Ok(missing)
 }
 
 /// Puts the verbs of one resource (and name) together again, so that the message has one line for it.

@@ -66,13 +66,16 @@ struct Slot {
     bindings: usize,
 }
 
+/// A subject of a binding, and its words.
+type Bound = (GrantKey, Arc<str>);
+
 /// What the follower of the core knows. Owned under a lock that only writers take.
 #[derive(Debug)]
 pub(super) struct Writer {
     slots: HashMap<RoleKey, Slot>,
     cluster_roles: ClusterRoles,
     /// Which keys a binding stands under, so that replacing it removes what it granted before.
-    bindings: HashMap<(String, String), (RoleKey, Vec<GrantKey>)>,
+    bindings: HashMap<(String, String), (RoleKey, Vec<Bound>)>,
     pub shards: Vec<Shard>,
     pub dirty: HashSet<usize>,
     aggregates_stale: bool,
@@ -139,7 +142,7 @@ impl Writer {
     fn unbind(&mut self, namespace: &str, name: &str, shard_of: &ShardOf<'_>) {
         let id = (namespace.to_owned(), name.to_owned());
         let Some((role, keys)) = self.bindings.remove(&id) else { return };
-        for key in keys {
+        for (key, _) in keys {
             let at = shard_of(key.as_ref());
             self.dirty.insert(at);
             let shard = &mut self.shards[at];
@@ -159,8 +162,7 @@ impl Writer {
     }
 
     fn bind(&mut self, kind: Kind, namespace: &str, name: &str, object: Option<&Value>, shard_of: &ShardOf<'_>) {
-        self.unbind(namespace, name, shard_of);
-        let Some(object) = object else { return };
+        let Some(object) = object else { return self.unbind(namespace, name, shard_of) };
         let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let role_ref = &object["roleRef"];
         let role_name = text(role_ref, "name");
@@ -168,9 +170,15 @@ impl Writer {
         let (role_kind, role_namespace) = match (kind, Kind::from_kind(&text(role_ref, "kind"))) {
             (Kind::RoleBinding, Some(Kind::Role)) => (Kind::Role, namespace),
             (_, Some(Kind::ClusterRole)) => (Kind::ClusterRole, ""),
-            _ => return,
+            _ => return self.unbind(namespace, name, shard_of),
         };
         let role_key = (role_namespace.to_owned(), role_name.clone());
+        let bound = bound(namespace, object);
+        let id = (namespace.to_owned(), name.to_owned());
+        if self.bindings.get(&id).is_some_and(|(role, known)| *role == role_key && *known == bound) {
+            return;
+        }
+        self.unbind(namespace, name, shard_of);
         let slot = self.slots.entry(role_key.clone()).or_default();
         slot.bindings += 1;
         let role = Arc::clone(&slot.cell);
@@ -182,34 +190,76 @@ impl Writer {
             role_name,
             role,
         });
-        let subjects = object.get("subjects").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let mut keys = Vec::with_capacity(subjects.len());
-        for subject in subjects {
-            let subject_name = text(subject, "name");
-            let (is_group, name, described) = match subject.get("kind").and_then(Value::as_str) {
-                Some("User") => (false, subject_name.clone(), format!("User {subject_name:?}")),
-                Some("Group") => (true, subject_name.clone(), format!("Group {subject_name:?}")),
-                Some("ServiceAccount") => {
-                    let of = match text(subject, "namespace") {
-                        empty if empty.is_empty() => namespace.to_owned(),
-                        given => given,
-                    };
-                    let described = format!("ServiceAccount \"{subject_name}/{of}\"");
-                    (false, service_account_user(&of, &subject_name), described)
-                }
-                _ => continue,
-            };
-            let key = GrantKey { namespace: namespace.into(), is_group, name: name.into() };
+        for (key, subject) in &bound {
             let at = shard_of(key.as_ref());
             self.dirty.insert(at);
-            let grant = Grant { binding: Arc::clone(&binding), subject: described.into() };
-            let mut grants = self.shards[at].get(&key).map(|held| held.to_vec()).unwrap_or_default();
+            let grant = Grant { binding: Arc::clone(&binding), subject: Arc::clone(subject) };
+            let mut grants = self.shards[at].get(key).map(|held| held.to_vec()).unwrap_or_default();
             grants.push(grant);
             self.shards[at].insert(key.clone(), grants.into());
-            keys.push(key);
         }
-        self.bindings.insert((namespace.to_owned(), name.to_owned()), (role_key, keys));
+        self.bindings.insert(id, (role_key, bound));
     }
 }
 
+/// Whom a binding names, each once however often it does.
+fn bound(namespace: &str, binding: &Value) -> Vec<Bound> {
+    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let subjects = binding.get("subjects").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut known = HashSet::new();
+    let mut bound = Vec::with_capacity(subjects.len());
+    for subject in subjects {
+        let name = text(subject, "name");
+        let (is_group, name, described) = match subject.get("kind").and_then(Value::as_str) {
+            Some("User") => (false, name.clone(), format!("User {name:?}")),
+            Some("Group") => (true, name.clone(), format!("Group {name:?}")),
+            Some("ServiceAccount") => {
+                let of = match text(subject, "namespace") {
+                    empty if empty.is_empty() => namespace.to_owned(),
+                    given => given,
+                };
+                (false, service_account_user(&of, &name), format!("ServiceAccount \"{name}/{of}\""))
+            }
+            _ => continue,
+        };
+        let key = GrantKey { namespace: namespace.into(), is_group, name: name.into() };
+        if known.insert(key.clone()) {
+            bound.push((key, described.into()));
+        }
+    }
+    bound
+}
+
 pub(super) type ShardOf<'f> = dyn Fn(GrantKeyRef<'_>) -> usize + 'f;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn binding(subjects: usize, labels: Value) -> Value {
+        let group = json!({"kind": "Group", "name": "g"});
+        let account = json!({"kind": "ServiceAccount", "name": "a"});
+        let same = json!({"kind": "User", "name": "system:serviceaccount:n:a"});
+        let mut all = vec![group; subjects];
+        all.extend([account, same, json!({"kind": "Robot", "name": "g"})]);
+        json!({"metadata": {"labels": labels}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": all})
+    }
+
+    #[test]
+    fn a_binding_grants_once_however_often_it_names_somebody() {
+        let mut writer = Writer::new();
+        let one_shard: &ShardOf<'_> = &|_| 0;
+        let mut apply = |object: Option<&Value>| {
+            writer.apply(Kind::RoleBinding, "n", "b", object, one_shard);
+            let grants: Vec<usize> = writer.shards[0].values().map(|grants| grants.len()).collect();
+            (grants, std::mem::take(&mut writer.dirty).len())
+        };
+        assert_eq!(apply(Some(&binding(14_000, json!({})))), (vec![1, 1], 1));
+        // Nothing is made again for a label.
+        assert_eq!(apply(Some(&binding(14_000, json!({"a": "b"})))), (vec![1, 1], 0));
+        assert_eq!(apply(Some(&binding(0, json!({})))), (vec![1], 1));
+        assert_eq!(apply(None), (vec![], 1));
+    }
+}

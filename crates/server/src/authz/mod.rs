@@ -13,6 +13,7 @@ pub mod bootstrap;
 mod escalation;
 mod follow;
 mod forbidden;
+mod held;
 mod index;
 mod rbac;
 pub mod reviews;

@@ -4,6 +4,7 @@
 //! in cells whose rules are swapped in place, so changing a role touches no binding; grants sit in shards which are
 //! copied on change, so one binding among a hundred thousand costs a small copy. Readers never wait.
 
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -144,6 +145,17 @@ impl Grant {
     }
 }
 
+/// Rules looked at for one request: whoever may bind roles decides how many a caller has. The most that is known to be in use
+/// is some hundreds; this many take a few thousandths of a second.
+pub const RULES_MAX: usize = 50_000;
+
+/// Missing roles that a refusal names.
+const MISSING_NAMED_MAX: usize = 20;
+
+fn too_many_rules() -> String {
+    format!("RBAC: the roles of this caller have more than {RULES_MAX} rules; what lies beyond is not looked at")
+}
+
 /// The whole of RBAC, shared by the request path (reading) and the follower of the core (writing).
 #[derive(Debug)]
 pub struct Rbac {
@@ -171,16 +183,19 @@ impl Rbac {
         if !asked.is_resource() && matches!(asked.verb, "get" | "head") && is_health(asked.path) {
             return Decision::Allowed(Why::Public);
         }
-        let mut granted = None;
+        let (mut granted, mut room) = (None, RULES_MAX);
         self.visit(identity, if asked.is_resource() { asked.namespace } else { "" }, |grant| {
             let rules = grant.binding.role.rules.load();
-            if rules.as_ref().is_some_and(|rules| rules.iter().any(|rule| rule.allows(asked))) {
+            let rules = rules.as_ref().map(|rules| rules.as_slice()).unwrap_or_default();
+            if rules.iter().take(room).any(|rule| rule.allows(asked)) {
                 granted = Some(grant.clone());
             }
-            granted.is_none()
+            room = room.saturating_sub(rules.len().max(1));
+            granted.is_none() && room > 0
         });
         match granted {
             Some(grant) => Decision::Allowed(Why::Granted(grant)),
+            None if room == 0 => Decision::Denied { reason: too_many_rules() },
             None => Decision::Denied { reason: self.missing_roles(identity, asked.namespace) },
         }
     }
@@ -188,13 +203,19 @@ impl Rbac {
     /// Everything this caller holds in a namespace ("" for the cluster alone), and what could not be resolved.
     pub fn rules_for(&self, identity: &Identity, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
+        let (mut roles, mut room) = (HashSet::new(), RULES_MAX);
         self.visit(identity, namespace, |grant| {
-            if let Some(held) = &*grant.binding.role.rules.load() {
-                rules.extend(held.iter().cloned());
-            }
-            missing.extend(grant.missing_role());
-            true
+            missing.extend(grant.missing_role().filter(|_| missing.len() < MISSING_NAMED_MAX));
+            let is_new = roles.insert(Arc::as_ptr(&grant.binding.role));
+            let held = grant.binding.role.rules.load();
+            let held = held.as_ref().filter(|_| is_new).map(|rules| rules.as_slice()).unwrap_or_default();
+            rules.extend(held.iter().take(room).cloned());
+            room = room.saturating_sub(held.len().max(1));
+            room > 0
         });
+        if room == 0 {
+            missing.push(too_many_rules());
+        }
         (rules, missing)
     }
 
@@ -245,7 +266,7 @@ impl Rbac {
         let mut missing = Vec::new();
         self.visit(identity, namespace, |grant| {
             missing.extend(grant.missing_role());
-            true
+            missing.len() < MISSING_NAMED_MAX
         });
         match missing.as_slice() {
             [] => String::new(),

@@ -8,7 +8,7 @@ use super::Attributes;
 /// than this many is refused rather than letting one request spend seconds in the comparison.
 pub const PERMISSIONS_MAX: usize = 50_000;
 
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
@@ -166,7 +166,7 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
 }
 
 /// The whole path, or a prefix when the rule ends in `*`.
-fn url_matches(rule: &str, path: &str) -> bool {
+pub(super) fn url_matches(rule: &str, path: &str) -> bool {
     rule == path || rule.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix.trim_end_matches('*')))
 }
 

@@ -110,3 +110,31 @@ fn a_hostile_role_is_refused_quickly() {
         check_role(&rbac, &person("alice"), change(Kind::Role, None, &role)).expect_err("refused").to_string();
     assert!(refused.contains("more than 50000 single permissions"), "{refused}");
 }
+
+/// A namespace's administrator can have written both sides of the comparison.
+#[test]
+fn thousands_of_rules_on_both_sides_are_compared_or_refused() {
+    let rbac = Rbac::new();
+    let named = |at: usize| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [format!("n{at}")]});
+    let many = json!({"rules": (0..14_000).map(named).collect::<Vec<_>>()});
+    bound(&rbac, "alice", many.clone());
+    assert_eq!(check_role(&rbac, &person("alice"), change(Kind::Role, None, &many)), Ok(()));
+    // Little to write, and ten thousand permissions.
+    let words = |letter: char, count: usize| (0..count).map(|at| format!("{letter}{at}")).collect::<Vec<_>>();
+    let wide = json!({"rules": [{"verbs": words('v', 10), "apiGroups": words('g', 10), "resources": words('r', 100)}]});
+    let refused =
+        check_role(&rbac, &person("alice"), change(Kind::Role, None, &wide)).expect_err("refused").to_string();
+    assert!(refused.ends_with("\nand 800 more"), "{}", &refused[refused.len() - 200..]);
+    // Every word of the question is held thousands of times, and never together.
+    let apart = (0..7_000).flat_map(|at| {
+        let own = format!("x{at}");
+        [
+            json!({"verbs": ["get", own], "apiGroups": [""], "resources": ["secrets"]}),
+            json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods", own]}),
+        ]
+    });
+    bound(&rbac, "bob", json!({"rules": apart.collect::<Vec<_>>()}));
+    let asked = vec![json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}); 1_000];
+    let refused = check_role(&rbac, &person("bob"), change(Kind::Role, None, &json!({"rules": asked})));
+    assert!(refused.expect_err("refused").to_string().contains("takes too long"));
+}

@@ -258,3 +258,25 @@ fn ten_thousand_tenants_load_quickly_and_stay_apart() {
         assert!(!may(&format!("team-{}", tenant + 1)));
     }
 }
+
+#[test]
+fn no_request_looks_at_more_rules_than_anybody_needs() {
+    let rbac = Rbac::new();
+    let rule = |verb: &str| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]});
+    for (role, verbs) in [("a", vec!["list"; 49_999]), ("b", vec!["get", "watch"])] {
+        let rules: Vec<Value> = verbs.into_iter().map(rule).collect();
+        rbac.apply(Kind::Role, "team-a", role, Some(&json!({"rules": rules})));
+        let binding =
+            json!({"roleRef": {"kind": "Role", "name": role}, "subjects": [{"kind": "User", "name": "alice"}]});
+        rbac.apply(Kind::RoleBinding, "team-a", role, Some(&binding));
+    }
+    let alice = Identity::authenticated("alice", [""; 0]);
+    let ask = |verb| rbac.authorize(&alice, &Attributes::object(verb, "", "pods", "team-a", "p"));
+    assert!(ask("list").is_allowed() && ask("get").is_allowed());
+    match ask("watch") {
+        Decision::Denied { reason } => assert!(reason.contains("more than 50000 rules"), "{reason}"),
+        allowed => panic!("{allowed:?}"),
+    }
+    let (rules, missing) = rbac.rules_for(&alice, "team-a");
+    assert_eq!((rules.len(), missing.len()), (50_000, 1), "{missing:?}");
+}
