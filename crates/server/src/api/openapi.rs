@@ -26,20 +26,28 @@ pub(super) struct CustomDocuments {
 }
 
 /// The revisions of the definitions, and what was made of them.
-type Made = (Vec<u64>, Arc<Vec<Document>>);
+type Made = (Vec<u64>, Arc<Customs>);
+
+struct Customs {
+    documents: Vec<Document>,
+    /// Of these and of the built-in ones.
+    index: registry::Document,
+}
 
 impl CustomDocuments {
-    fn of(&self, cache: &Cache) -> Arc<Vec<Document>> {
+    fn of(&self, cache: &Cache) -> Arc<Customs> {
         let definitions = cache.list(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"));
         let revisions: Vec<u64> = definitions.range("", None).map(|definition| definition.revision).collect();
         let mut made = self.made.lock();
-        if let Some((_, documents)) = made.as_ref().filter(|(known, _)| *known == revisions) {
-            return documents.clone();
+        if let Some((_, customs)) = made.as_ref().filter(|(known, _)| *known == revisions) {
+            return customs.clone();
         }
         let values: Vec<Value> = definitions.range("", None).map(|definition| definition.value()).collect();
-        let documents = Arc::new(documents_of(&values));
-        *made = Some((revisions, documents.clone()));
-        documents
+        let own = documents_of(&values);
+        let index = index(documents().iter().chain(&own)).to_string();
+        let customs = Arc::new(Customs { documents: own, index: registry::Document::of_bytes(index.into()) });
+        *made = Some((revisions, customs.clone()));
+        customs
     }
 }
 
@@ -69,12 +77,16 @@ impl Api {
     /// `path` is what follows `/openapi/v3/`; empty for the index.
     pub(super) fn openapi(&self, headers: &HeaderMap, path: &str) -> ApiResult<Response<Body>> {
         let customs = self.inner.openapi.of(&self.parts().cache);
-        let mut all = documents().iter().chain(customs.iter());
         if path.is_empty() {
-            return Ok(answer(headers, index(all).to_string().into(), None));
+            return Ok(document(headers, &customs.index, "application/json"));
         }
+        let mut all = documents().iter().chain(&customs.documents);
         let found = all.find(|document| document.path == path).ok_or_else(ApiError::no_such_path)?;
-        Ok(answer(headers, Bytes::copy_from_slice(&found.body), Some(&found.hash)))
+        let prepared = registry::Document {
+            body: Bytes::copy_from_slice(&found.body),
+            etag: format!("\"{}\"", found.hash).into(),
+        };
+        Ok(document(headers, &prepared, "application/json"))
     }
 }
 
@@ -99,12 +111,4 @@ pub(super) fn version_two(headers: &HeaderMap, minor: &str) -> Response<Body> {
     let info = json!({"title": TITLE, "version": version});
     let body = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
     document(headers, &registry::Document::of_bytes(body.to_string().into()), "application/json")
-}
-
-fn answer(headers: &HeaderMap, body: Bytes, hash: Option<&str>) -> Response<Body> {
-    let prepared = match hash {
-        Some(hash) => registry::Document { body, etag: format!("\"{hash}\"").into() },
-        None => registry::Document::of_bytes(body),
-    };
-    document(headers, &prepared, "application/json")
 }
