@@ -80,7 +80,7 @@ impl Model {
                             key: put.key.clone(),
                             create_revision: created,
                             mod_revision: self.revision,
-                            value: put.value,
+                            value: put.value.to_vec(),
                             lease: put.lease,
                         };
                         self.keys.insert(put.key, found);

@@ -252,7 +252,7 @@ impl Api {
         };
         let query = Query::parse(parts.uri.query())?;
         if !info.is_resource {
-            return self.nonresource(&parts.method, &info, &query, &parts.headers, &identity).await;
+            return Box::pin(self.nonresource(&parts.method, &info, &query, &parts.headers, &identity)).await;
         }
         let served = self.parts().registry.resolve(&info.group, &info.version, &info.resource);
         let served = served.filter(|served| is_route(served, &info)).ok_or_else(ApiError::no_such_path)?;
@@ -264,7 +264,9 @@ impl Api {
         let now_ms = (self.parts().clock)();
         let room = parts.extensions.remove::<Room>();
         let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms, room };
-        if self.is_long(&call) { self.dispatch_apart(call).await } else { self.dispatch(call).await }
+        // What is boxed, here and below, takes its memory only when it is asked for: a future is as large as the largest
+        // within it, and the plain create of a small object is what there is most of.
+        if self.is_long(&call) { Box::pin(self.dispatch_apart(call)).await } else { self.dispatch(call).await }
     }
 
     /// Whether a request is more than a moment's work: reading, defaulting, validating and writing a megabyte takes some
@@ -303,32 +305,32 @@ impl Api {
             return Err(ApiError::no_such_path());
         }
         if !call.info.subresource.is_empty() {
-            return self.subresource(call).await;
+            return Box::pin(self.subresource(call)).await;
         }
         let verb = call.info.verb.clone();
         if !call.served.verbs.contains(&&*verb) {
             return Err(ApiError::method_not_allowed());
         }
         if let Some(family) = self.inner.virtuals.get(&call.served.resource) {
-            return self.virtual_resource(&call, &**family).await;
+            return Box::pin(self.virtual_resource(&call, &**family)).await;
         }
         // Objects of a namespaced resource can be listed over all namespaces, and nothing else.
         let everywhere = call.served.namespaced && call.info.namespace.is_empty();
         match &*verb {
-            "list" => self.list(call).await,
-            "watch" => self.watch(call).await,
+            "list" => Box::pin(self.list(call)).await,
+            "watch" => Box::pin(self.watch(call)).await,
             _ if everywhere => Err(ApiError::method_not_allowed()),
             "get" => self.get(call),
             // Creating something with a name in the path is no route.
             "create" if !call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
-            "create" if !call.served.is_stored() => self.review(call).await,
+            "create" if !call.served.is_stored() => Box::pin(self.review(call)).await,
             "create" => self.create(call).await,
             "update" if call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
-            "update" => self.update(call).await,
+            "update" => Box::pin(self.update(call)).await,
             "patch" if call.info.name.is_empty() => Err(ApiError::method_not_allowed()),
-            "patch" => self.patch(call).await,
-            "delete" => self.delete(call).await,
-            "deletecollection" => self.delete_collection(call).await,
+            "patch" => Box::pin(self.patch(call)).await,
+            "delete" => Box::pin(self.delete(call)).await,
+            "deletecollection" => Box::pin(self.delete_collection(call)).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }

@@ -296,10 +296,11 @@ impl Engine {
 
     /// Asks the families that have something to say about writes of any kind.
     fn check_write(&self, key: &ObjectKey, old: Option<&Object>, new: &Value, now_ms: i64) -> Result<(), Refused> {
+        let mut old_value = None;
         for family in self.families.iter().filter(|family| family.checks()) {
-            let old = old.map_or(Value::Null, Object::value);
+            let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));
             let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-            let change = Change { resource, namespace, name, old: &old, new: Some(new) };
+            let change = Change { resource, namespace, name, old, new: Some(new) };
             family.check(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))?;
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 
@@ -36,7 +37,7 @@ const COMMITS_MAX: u64 = u64::MAX / 2;
 const PART_BYTES: usize = 512 * 1024;
 
 /// The keys that a batch changes, each with its last state only: a transaction may name a key once.
-pub type LastStates = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+pub type LastStates = BTreeMap<Vec<u8>, Option<Bytes>>;
 
 /// The rows that are stored in parts, and in how many.
 pub type Parted = BTreeMap<(Table, Vec<u8>), u32>;
@@ -49,10 +50,10 @@ pub enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    fn encode(self) -> Vec<u8> {
+    fn encode(self) -> Bytes {
         match self {
-            Stored::Whole(value) => [&[0], value].concat(),
-            Stored::Parts(count) => [&[1], count.to_be_bytes().as_slice()].concat(),
+            Stored::Whole(value) => [&[0], value].concat().into(),
+            Stored::Parts(count) => [&[1], count.to_be_bytes().as_slice()].concat().into(),
         }
     }
 
@@ -82,7 +83,7 @@ pub fn last_states(keys: &Keys, batch: &Batch, parted: &mut Parted) -> LastState
         };
         states.insert(keys.row(table, key), stored);
         for (number, part) in (0..).zip(parts) {
-            states.insert(keys.part(table, key, number), Some(part.to_vec()));
+            states.insert(keys.part(table, key, number), Some(Bytes::copy_from_slice(part)));
         }
         let place = (table, key.to_vec());
         for number in count..parted.remove(&place).unwrap_or(0) {
@@ -185,7 +186,8 @@ impl Writer {
         if u64::from(crc32fast::hash(&encoded)) != checksum {
             return Err(damaged(&marker.key, "the pieces of a commit do not match its checksum"));
         }
-        let rows = Rows::decode(&encoded).map(|row| (row.key.to_vec(), row.value.map(<[u8]>::to_vec))).collect();
+        let rows =
+            Rows::decode(&encoded).map(|row| (row.key.to_vec(), row.value.map(Bytes::copy_from_slice))).collect();
         self.spread(&rows, number).await
     }
 
@@ -296,10 +298,10 @@ fn split(rows: &LastStates) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut bytes = 0;
     for (key, value) in rows {
-        let size = key.len() + value.as_ref().map_or(0, Vec::len);
+        let size = key.len() + value.as_ref().map_or(0, Bytes::len);
         bytes += size;
         let operation = match value {
-            Some(value) => RequestOp::put(key, value),
+            Some(value) => RequestOp::put_shared(key, value.clone()),
             None => RequestOp::delete(key),
         };
         match pieces.last_mut() {

@@ -119,7 +119,7 @@ async fn attempt(
     if granted.id == 0 {
         return Err(Status::internal("etcd granted a lease without a number"));
     }
-    let key = PutRequest { key: keys.leader.clone(), value: config.replica.clone().into_bytes(), lease: granted.id };
+    let key = PutRequest { key: keys.leader.clone(), value: config.replica.clone().into(), lease: granted.id };
     let created = client
         .txn(TxnRequest {
             compare: vec![Compare::created_at(&keys.leader, 0)],

@@ -1,6 +1,8 @@
 //! The few messages of etcd's gRPC API that are needed, by their published field numbers. Fields that are never read are left
 //! out: a decoder skips what it does not know.
 
+use bytes::Bytes;
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResponseHeader {
     #[prost(uint64, tag = "2")]
@@ -50,8 +52,9 @@ pub struct RangeResponse {
 pub struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub value: Vec<u8>,
+    /// Shared: a request is copied for each attempt, and values are most of it.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
     #[prost(int64, tag = "3")]
     pub lease: i64,
 }
@@ -282,7 +285,11 @@ impl RequestOp {
     }
 
     pub fn put(key: &[u8], value: &[u8]) -> RequestOp {
-        let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease: 0 };
+        RequestOp::put_shared(key, Bytes::copy_from_slice(value))
+    }
+
+    pub fn put_shared(key: &[u8], value: Bytes) -> RequestOp {
+        let put = PutRequest { key: key.to_vec(), value, lease: 0 };
         RequestOp { request: Some(Request::Put(put)) }
     }
 

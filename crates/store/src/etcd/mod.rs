@@ -363,7 +363,7 @@ impl Store for EtcdStore {
         let mut rows = commit::last_states(&self.keys, batch, &mut self.parted);
         let kept = self.keep_lead.filter(|_| batch.rows().any(|row| row.table == Table::META));
         if let Some(lead) = kept {
-            rows.insert(self.keys.lead.clone(), Some(lead.to_be_bytes().to_vec()));
+            rows.insert(self.keys.lead.clone(), Some(lead.to_be_bytes().to_vec().into()));
         }
         let writer = self.writer();
         let bytes = batch.bytes() as u64;
