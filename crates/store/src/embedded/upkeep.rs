@@ -77,7 +77,7 @@ struct State {
     compact: Option<u64>,
     /// The length of the reserve, if there is one.
     reserve: Option<u64>,
-    /// Up to this frame it was looked whether a snapshot of what is being written makes room, and when that may be done again.
+    /// Up to this frame a snapshot of what is being written would make no room, and when that may be looked at again.
     looked: u64,
     look_after: Option<Instant>,
     /// Anything but a full disk. The next commit reports it, and the process ends.
@@ -393,14 +393,17 @@ impl Upkeep {
             }
             link = found.link;
         }
-        if taken.sealed.is_empty() && !self.makes_room(old, &delta, last, begun)? {
+        let tries = taken.sealed.is_empty();
+        if tries && !self.makes_room(old, &delta, last, begun)? {
             return Ok(());
         }
+        // A reserve that grows meanwhile would take the very room.
+        let turn = tries.then(|| self.reserve_turn());
         let write = |place| snapshot::write(&*self.disk, place, old, &delta, (last, link), &self.stopping);
         let new = match write(Place::New) {
             // What it replaces is removed afterwards, so that the disk has more room than before.
             Err(StoreError::Full { .. }) if self.state().reserve.is_some_and(|bytes| bytes > 0) => {
-                let _turn = self.reserve_turn();
+                let _turn = turn.is_none().then(|| self.reserve_turn());
                 self.state().reserve = None;
                 write(Place::Reserve)?
             }
@@ -432,14 +435,17 @@ impl Upkeep {
         begun: Instant,
     ) -> Result<bool, StoreError> {
         let bytes = snapshot::measure(&*self.disk, old, delta)?;
+        let before = old.map_or(0, |old| old.bytes);
+        let freed = before.saturating_sub(bytes);
+        let makes_room = freed > 0 && freed >= (before / 4).min(self.options.segment_bytes);
         let mut state = self.state();
-        state.looked = last;
+        if !makes_room {
+            state.looked = last;
+        }
         // Who lets every commit do what is due has no clock either.
         let rest = LOOK_EVERY.max(begun.elapsed() * LOOK_SHARE);
         state.look_after = self.options.background.then(|| Instant::now() + rest);
-        let before = old.map_or(0, |old| old.bytes);
-        let freed = before.saturating_sub(bytes);
-        Ok(freed > 0 && freed >= (before / 4).min(self.options.segment_bytes))
+        Ok(makes_room)
     }
 
     fn read(&self, sealed: &Sealed) -> Result<Vec<u8>, StoreError> {

@@ -219,6 +219,33 @@ fn a_disk_that_only_lacks_what_nobody_needs_is_not_full() {
     assert!(lows > 0, "none was ever full");
 }
 
+/// The first snapshot that would make room finds the disk full all the same, because something else grew meanwhile. Nobody
+/// writes after that: whoever would is refused.
+#[test]
+fn room_is_made_later_if_it_cannot_be_made_at_once() {
+    let disk = TestDisk::default();
+    let keys = full(&disk, 9000).1;
+    let options = store::embedded::Options { background: true, ..crate::embedded::SMALL };
+    let mut store = EmbeddedStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
+    load(&mut store).unwrap();
+    let space = store.space();
+    let begun = std::time::Instant::now();
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        while !done() {
+            assert!(begun.elapsed().as_secs() < 60, "it never {what}");
+            std::thread::yield_now();
+        }
+    };
+    until("was low", &|| space.is_low());
+    disk.fail(Op::Rename, 1, ErrorKind::StorageFull);
+    store.commit(&delete_all(5..keys)).unwrap();
+    until("tried", &|| disk.failed() > 0);
+    disk.heal();
+    until("made room", &|| !space.is_low());
+    drop(store);
+    assert_eq!(load(&mut open(&TestDisk::new(&disk.synced_image()))).unwrap().len(), 5);
+}
+
 #[test]
 fn room_is_made_on_a_disk_that_also_fails_without_losing_anything() {
     let mut failures = 0;
