@@ -25,6 +25,8 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 /// that goes into looking where there is much to read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 10;
+/// The part of a snapshot that is worth writing it anew, or a segment if that is less.
+const WORTH_PART: u64 = 16;
 
 /// The most log that one snapshot takes in at a time: bounds the memory it needs.
 const CHECKPOINT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -437,7 +439,7 @@ impl Upkeep {
         let bytes = snapshot::measure(&*self.disk, old, delta)?;
         let before = old.map_or(0, |old| old.bytes);
         let freed = before.saturating_sub(bytes);
-        let makes_room = freed > 0 && freed >= (before / 4).min(self.options.segment_bytes);
+        let makes_room = freed > 0 && freed >= (before / WORTH_PART).min(self.options.segment_bytes);
         let mut state = self.state();
         if !makes_room {
             state.looked = last;
