@@ -8,13 +8,15 @@ use kinds::decode::{self, Format};
 use serde_json::{Value, json};
 
 use super::admit::Reviewed;
-use super::list::{keys, write};
+use super::list::{Page, keys};
+use super::long::LONG_BYTES_MIN;
 use super::negotiate::body_format;
 use super::options::{DeleteOptions, ListOptions, Propagation};
 use super::prepare::draft;
 use super::select::Selection;
 use super::status::success;
 use super::update::RETRIES_MAX;
+use super::view::View;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission;
 use crate::core::{Expect, Object, ObjectKey, Refused, WriteKind};
@@ -54,8 +56,24 @@ impl Api {
         let options = self.delete_options(&call)?;
         let selection = Selection::new(&call.served, call.namespace(), &list)?;
         let page = self.page(&call, &list, &selection).await?;
+        let is_long = page.objects.iter().any(|object| object.json.len() > LONG_BYTES_MIN);
+        if call.is_apart || !is_long {
+            return self.delete_all(call, view, page, &options).await;
+        }
+        let (api, identity) = (self.clone(), call.identity.clone());
+        let call = Call { is_apart: true, ..call };
+        self.apart(&identity, async move { api.delete_all(call, view, page, &options).await }).await
+    }
+
+    async fn delete_all(
+        &self,
+        call: Call,
+        view: View,
+        page: Page,
+        options: &DeleteOptions,
+    ) -> ApiResult<Response<Body>> {
         for key in keys(&page) {
-            match self.delete_one(&call, &key, &options).await {
+            match self.delete_one(&call, &key, options).await {
                 // Somebody else was faster; it is gone, which is what was asked for.
                 Err(error) if error.reason == "NotFound" => {}
                 other => {
@@ -63,7 +81,7 @@ impl Api {
                 }
             }
         }
-        Ok(write(self.parts().cache.clone(), view, page))
+        Ok(self.write(&call, view, page))
     }
 
     fn delete_options(&self, call: &Call) -> ApiResult<DeleteOptions> {

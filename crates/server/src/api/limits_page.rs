@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::{list, options, response, token, watch, yaml};
-use crate::core::{history, paged};
+use super::{list, long, options, response, token, watch, yaml};
+use crate::core::{cache, history, paged};
 use crate::{authn, body, config, front, inflight, listen, request};
+
+const _: () = assert!(long::LONG_BYTES_MIN == 64 * 1024);
 
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
@@ -92,6 +94,10 @@ fn rows() -> Vec<(&'static str, String)> {
                 mebibytes(history::ALL_BYTES_MAX)
             ),
         ),
+        (
+            "changes handed to a watch that it has not sent yet",
+            format!("{} KiB, or one", cache::WATCH_BATCH_BYTES_MAX / 1024),
+        ),
         ("state that a watch begins with", "as an answer under way, until it is sent".into()),
         ("wait for a resourceVersion to come", format!("{}, or `timeoutSeconds`", seconds(list::CATCH_UP_TIME_MAX))),
         ("continue token", format!("{} bytes, made by this process for this very list", token::TOKEN_BYTES_MAX)),
@@ -110,6 +116,17 @@ fn rows() -> Vec<(&'static str, String)> {
         (
             "answer in YAML",
             format!("{}, and {} times what it is in JSON", mebibytes(yaml::YAML_BYTES_MAX), yaml::GROWTH_MAX),
+        ),
+        (
+            "long work, on more than 64 KiB, at once",
+            format!(
+                "two for each core, of one user three in four, users in turn, for {}",
+                seconds(inflight::TURN_TIME_MAX)
+            ),
+        ),
+        (
+            "objects of more than 64 KiB read for lists and watches at once",
+            format!("one for two cores, users in turn, for {}", seconds(inflight::TURN_TIME_MAX)),
         ),
         ("warnings of an answer", format!("{} of {} bytes", response::WARNINGS_MAX, response::WARNING_BYTES_MAX)),
         ("stopping", format!("{} (`limits.drainSeconds`) for requests under way", seconds(wire.drain))),

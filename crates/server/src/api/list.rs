@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, header};
 use serde_json::{Map, Value, json};
 
+use super::long::{LONG_BYTES_MIN, occupy};
 use super::negotiate::Form;
 use super::options::{ListOptions, Match};
 use super::select::Selection;
@@ -15,7 +17,8 @@ use super::token::{Place, Scope, Token};
 use super::view::View;
 use super::{Api, ApiError, ApiResult, Call};
 use crate::core::{Cache, Listing, Object, ObjectKey};
-use crate::inflight::AnswerBytes;
+use crate::identity::Identity;
+use crate::inflight::{AnswerBytes, TooMany, Turns};
 
 /// How long a list waits for a revision that is not there yet; a client that knows a newer one than we do has spoken to
 /// somebody else.
@@ -45,7 +48,7 @@ impl Api {
         let options = ListOptions::parse(&call.query, false)?;
         let selection = Selection::new(&call.served, call.namespace(), &options)?;
         let page = self.page(&call, &options, &selection).await?;
-        Ok(write(self.parts().cache.clone(), view, page))
+        Ok(self.write(&call, view, page))
     }
 
     pub(super) async fn page(&self, call: &Call, options: &ListOptions, selection: &Selection) -> ApiResult<Page> {
@@ -81,7 +84,9 @@ impl Api {
             None => self.listing(call, options).await?,
         };
         let after = token.as_ref().map(|token| &token.after);
-        let (mut page, next) = take(&listing, selection, after, options.limit);
+        let taken = || take(&listing, selection, after, options.limit);
+        let is_long = selection.is_long(listing.range(&selection.namespace, after));
+        let (mut page, next) = if is_long { self.at_length(call, taken).await? } else { taken() };
         if let Some(after) = next {
             page.next = Some(Token::new(Some(listing.revision), after).write(seal, &scope));
             cache.keep_paged(&call.identity.flow(), resource, &listing);
@@ -174,37 +179,41 @@ impl Page {
     }
 }
 
-/// The answer, written in pieces as the client takes them.
-pub(super) fn write(cache: Arc<Cache>, view: View, page: Page) -> Response<Body> {
-    let metadata = page.metadata();
-    let head = match view.form {
-        Form::Object => format!(
-            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
-            json!(view.served.list_kind),
-            json!(view.served.api_version())
-        ),
-        Form::Metadata => format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"items\":["
-        ),
-        Form::Table => format!(
-            "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
-            view.columns()
-        ),
-    };
-    // What the answer keeps alive until it is sent, whoever replaces or deletes the objects meanwhile.
-    let bytes = page.objects.iter().map(|object| object.json.len() + size_of::<Arc<Object>>()).sum();
-    let mut pieces =
-        Pieces { cache, view, objects: page.objects.into_iter(), head: Some(head), large: None, done: false };
-    let first = pieces.next().unwrap_or_default();
-    let mut response = if pieces.done {
-        Response::new(Body::from(first))
-    } else {
-        let stream = futures::stream::iter(std::iter::once(first).chain(pieces).map(Ok::<_, std::convert::Infallible>));
-        Response::new(Body::from_stream(stream))
-    };
-    response.extensions_mut().insert(AnswerBytes(bytes));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+impl Api {
+    /// The answer, written in pieces as the client takes them.
+    pub(super) fn write(&self, call: &Call, view: View, page: Page) -> Response<Body> {
+        let metadata = page.metadata();
+        let head = match view.form {
+            Form::Object => format!(
+                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+                json!(view.served.list_kind),
+                json!(view.served.api_version())
+            ),
+            Form::Metadata => format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"items\":["
+            ),
+            Form::Table => format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
+                view.columns()
+            ),
+        };
+        // What the answer keeps alive until it is sent, whoever replaces or deletes the objects meanwhile.
+        let bytes = page.objects.iter().map(|object| object.json.len() + size_of::<Arc<Object>>()).sum();
+        let objects = page.objects.into_iter();
+        let cache = self.parts().cache.clone();
+        let mut pieces = Pieces { cache, view, objects, head: Some(head), large: None, read: 0, done: false };
+        let first = if pieces.is_long() { None } else { pieces.next() };
+        let mut response = if pieces.done {
+            Response::new(Body::from(first.unwrap_or_default()))
+        } else {
+            let (turns, identity) = (self.inner.long.streams.clone(), call.identity.clone());
+            let first = futures::stream::iter(first.map(Ok));
+            Response::new(Body::from_stream(first.chain(pieces.stream(turns, identity))))
+        };
+        response.extensions_mut().insert(AnswerBytes(bytes));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
 }
 
 struct Pieces {
@@ -215,13 +224,44 @@ struct Pieces {
     head: Option<String>,
     /// An object that is a piece of its own, after the one that was just made.
     large: Option<Bytes>,
+    /// Bytes of objects that had to be read for the last piece.
+    read: usize,
     done: bool,
+}
+
+impl Pieces {
+    /// The pieces one by one. What is long has its user's turn and leaves the sockets' thread; many short ones let others
+    /// have it in between. Whose turn does not come has an answer that breaks off, as on any server that is too busy.
+    fn stream(self, turns: Turns, identity: Arc<Identity>) -> impl Stream<Item = Result<Bytes, TooMany>> {
+        futures::stream::try_unfold(self, move |mut pieces| {
+            let (turns, identity) = (turns.clone(), identity.clone());
+            async move {
+                if pieces.is_long() {
+                    let turn = turns.take(&identity).await?;
+                    let piece = occupy(|| pieces.next());
+                    drop(turn);
+                    return Ok(piece.map(|piece| (piece, pieces)));
+                }
+                if pieces.read > 0 {
+                    tokio::task::yield_now().await;
+                }
+                Ok(pieces.next().map(|piece| (piece, pieces)))
+            }
+        })
+    }
+
+    /// Whether the next piece begins with an object that has to be read and is long.
+    fn is_long(&self) -> bool {
+        let next = self.objects.as_slice().first();
+        self.large.is_none() && next.is_some_and(|next| next.json.len() > LONG_BYTES_MIN && self.view.reads(next))
+    }
 }
 
 impl Iterator for Pieces {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        self.read = 0;
         if let Some(large) = self.large.take() {
             return Some(large);
         }
@@ -234,22 +274,31 @@ impl Iterator for Pieces {
             out.extend_from_slice(head.as_bytes());
             begins = true;
         }
-        for object in self.objects.by_ref() {
+        let mut is_first = true;
+        // A long one begins a piece, so that it has its turn.
+        while is_first || !self.is_long() {
+            is_first = false;
+            let Some(object) = self.objects.next() else {
+                self.done = true;
+                out.extend_from_slice(b"]}");
+                return Some(out.into());
+            };
             if !std::mem::take(&mut begins) {
                 out.push(b',');
             }
             let item = self.view.item(&self.cache, &object);
+            if self.view.reads(&object) {
+                self.read += object.json.len();
+            }
             if item.len() >= SHARED_BYTES_MIN {
                 self.large = Some(item);
                 return Some(out.into());
             }
             out.extend_from_slice(&item);
-            if out.len() >= PIECE_BYTES {
-                return Some(out.into());
+            if out.len() >= PIECE_BYTES || self.read >= LONG_BYTES_MIN {
+                break;
             }
         }
-        self.done = true;
-        out.extend_from_slice(b"]}");
         Some(out.into())
     }
 }

@@ -19,6 +19,7 @@ mod get;
 #[cfg(test)]
 mod limits_page;
 mod list;
+mod long;
 mod managed;
 mod meta;
 mod metrics;
@@ -67,6 +68,7 @@ use crate::inflight::Room;
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
+pub use long::Long;
 pub(crate) use meta::name_problems;
 use options::Query;
 pub use review::CacheAccounts;
@@ -104,8 +106,7 @@ struct Inner {
     virtuals: HashMap<GroupResource, Arc<dyn Family>>,
     openapi: openapi::CustomDocuments,
     admission: Admitter,
-    /// Places for long requests.
-    apart: Arc<tokio::sync::Semaphore>,
+    long: Long,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
@@ -113,14 +114,6 @@ struct Inner {
     /// Held by the one backup that is being sent.
     backups: Arc<tokio::sync::Semaphore>,
     evictions: evict::Turns,
-}
-
-/// A body, or an object to be changed, that is longer than this is worked on apart.
-const LONG_BYTES_MIN: usize = 64 * 1024;
-
-/// How many long requests are worked on at once: enough to keep every core busy while some wait for the disk.
-fn long_requests_max() -> usize {
-    2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
 /// One request about a resource.
@@ -134,6 +127,8 @@ struct Call {
     now_ms: i64,
     /// Where room for a large answer is to be had; none inside the process.
     room: Option<Room>,
+    /// It has its turn at long work, and a thread to itself.
+    is_apart: bool,
 }
 
 impl Call {
@@ -165,6 +160,7 @@ impl Call {
             body: self.body.clone(),
             now_ms: self.now_ms,
             room: self.room.clone(),
+            is_apart: self.is_apart,
         }
     }
 
@@ -204,7 +200,7 @@ impl Api {
                 openapi,
                 admission,
                 definitions: Arc::default(),
-                apart: Arc::new(tokio::sync::Semaphore::new(long_requests_max())),
+                long: Long::new(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
@@ -225,12 +221,13 @@ impl Api {
         let head = request.method() == Method::HEAD;
         let yaml = negotiate::wants_yaml(request.headers());
         let room = request.extensions().get::<Room>().cloned();
+        let identity = request.extensions().get::<Arc<Identity>>().filter(|_| yaml).cloned();
         let mut response = match self.answer(request).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         };
-        if yaml {
-            response = self.in_yaml(response, room).await.unwrap_or_else(ApiError::into_response);
+        if let Some(identity) = identity {
+            response = Box::pin(self.in_yaml(response, room, &identity)).await.unwrap_or_else(ApiError::into_response);
         }
         if head {
             *response.body_mut() = Body::empty();
@@ -263,41 +260,10 @@ impl Api {
         })?;
         let now_ms = (self.parts().clock)();
         let room = parts.extensions.remove::<Room>();
-        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms, room };
+        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms, room, is_apart: false };
         // What is boxed, here and below, takes its memory only when it is asked for: a future is as large as the largest
         // within it, and the plain create of a small object is what there is most of.
         if self.is_long(&call) { Box::pin(self.dispatch_apart(call)).await } else { self.dispatch(call).await }
-    }
-
-    /// Whether a request is more than a moment's work: reading, defaulting, validating and writing a megabyte takes some
-    /// hundredths of a second, during which a thread that serves sockets serves none.
-    fn is_long(&self, call: &Call) -> bool {
-        let is_stored_long = || {
-            let stored = self.parts().cache.get(&call.key());
-            stored.is_some_and(|stored| stored.json.len() > LONG_BYTES_MIN)
-        };
-        call.body.len() > LONG_BYTES_MIN || (matches!(&*call.info.verb, "patch" | "update") && is_stored_long())
-    }
-
-    /// Answers on a thread of its own, a few such requests at a time.
-    async fn dispatch_apart(&self, call: Call) -> ApiResult<Response<Body>> {
-        let api = self.clone();
-        self.apart(async move { api.dispatch(call).await }).await
-    }
-
-    /// Does long work on a thread of its own, as soon as there is a place for it.
-    async fn apart<T, Work>(&self, work: Work) -> ApiResult<T>
-    where
-        T: Send + 'static,
-        Work: Future<Output = ApiResult<T>> + Send + 'static,
-    {
-        let place = self.inner.apart.clone().acquire_owned().await.map_err(|_| ApiError::stopping())?;
-        let runtime = tokio::runtime::Handle::current();
-        let done = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            runtime.block_on(work)
-        });
-        done.await.map_err(ApiError::internal)?
     }
 
     async fn dispatch(&self, call: Call) -> ApiResult<Response<Body>> {

@@ -6,6 +6,7 @@ use rules::selector::{FieldSelector, LabelSelector, Labels};
 
 use serde_json::Value;
 
+use super::long::LONG_BYTES_MIN;
 use super::options::ListOptions;
 use super::status::{ApiError, ApiResult};
 use crate::core::Object;
@@ -58,6 +59,21 @@ impl Selection {
     /// Whether every object of the namespace is meant.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
+    }
+
+    /// Whether choosing among these objects is long work: they have to be read, and are long together.
+    pub fn is_long<'o>(&self, objects: impl Iterator<Item = &'o Arc<Object>>) -> bool {
+        let mut bytes = 0;
+        self.parses
+            && objects.map(|object| object.json.len()).any(|more| {
+                bytes += more;
+                bytes > LONG_BYTES_MIN
+            })
+    }
+
+    /// Whether this object has to be read, and is long.
+    pub fn reads_long(&self, object: &Object) -> bool {
+        self.parses && object.json.len() > LONG_BYTES_MIN
     }
 
     /// The one object that can match, when the selector names it.

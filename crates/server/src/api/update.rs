@@ -14,7 +14,7 @@ use super::admit::Reviewed;
 use super::create::held;
 use super::managed::Author;
 use super::options::WriteOptions;
-use super::prepare::{Admitting, Expected, check_name, check_size, draft, schema_errors};
+use super::prepare::{Admitting, Expected, check_name, check_size, draft, grants, schema_errors};
 use super::view::is_current;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission;
@@ -167,7 +167,9 @@ impl Api {
             return Err(call.invalid(&key.name, &errors));
         }
         warnings.extend(served.strategy.warnings(&new, Some(old)));
-        self.check_grant(call, key, Some(old), &new)?;
+        if let Some(kind) = grants(key) {
+            Box::pin(self.check_grant(kind, call, key, Some(old), &new)).await?;
+        }
         if let Some(author) = author {
             kinds::apply::updated(old, &mut new, &author.writer(call, subresource));
         }

@@ -111,6 +111,11 @@ impl View {
         self.beginning.as_ref().is_none_or(|beginning| !object.json.starts_with(beginning.as_bytes()))
     }
 
+    /// Whether an object has to be read to be shown, and is not sent as it is stored.
+    pub fn reads(&self, object: &Object) -> bool {
+        self.form != Form::Object || self.family.is_some() || self.renames(object)
+    }
+
     /// The same view without the projection: a watch shows each version as it was published.
     pub fn of_events(mut self) -> View {
         self.family = None;

@@ -1,8 +1,8 @@
 //! Watches: the present state (if asked), then every change, as lines of JSON until somebody ends it.
 //!
-//! A watcher holds a position in the history of its resource and nothing else. One that reads slower than changes come
-//! falls out of the history's end and is told so with a 410: the memory a watcher can take is bounded by what is kept
-//! for all of them. The present state that it asks for first is another matter. That it holds as a list does, and so it is
+//! A watcher holds a position in the history of its resource and little else: the few events that it was handed, or one large
+//! one. One that reads slower than changes come falls out of the history's end and is told so with a 410: the memory a
+//! watcher can take is bounded by what is kept for all of them. The present state that it asks for first is another matter. That it holds as a list does, and so it is
 //! charged for it as a list is, and has to take it in a list's time.
 
 use std::collections::VecDeque;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::list::parse_version;
+use super::long::{LONG_BYTES_MIN, occupy};
 use super::negotiate::Form;
 use super::options::ListOptions;
 use super::select::Selection;
@@ -23,7 +24,8 @@ use super::view::View;
 use super::{Api, ApiError, ApiResult, Call};
 use crate::core::event::watch_line;
 use crate::core::{Cache, Event, EventKind, Object, WatchCursor, WatchPoll};
-use crate::inflight::{Charge, Room};
+use crate::identity::Identity;
+use crate::inflight::{Charge, Room, Turns};
 use crate::listen::ANSWER_BYTES_PER_SECOND_MIN;
 
 /// A watch without timeoutSeconds ends by itself after this long, plus up to as much again, so that the watchers of a
@@ -72,13 +74,18 @@ impl Api {
             bookmark_at: options.bookmarks.then(|| Instant::now() + BOOKMARK_EVERY),
             ends_at: Instant::now() + watch_time(options.timeout_seconds),
             closing: self.parts().closing.clone(),
+            turns: self.inner.long.streams.clone(),
+            identity: call.identity.clone(),
             over: false,
         };
         if initial || asked == 0 {
             let listing = watcher.cache.list(resource);
             if initial {
-                let all = listing.range(&watcher.selection.namespace, None);
-                watcher.initial = all.filter(|object| watcher.selection.accepts(object)).cloned().collect();
+                let selection = &watcher.selection;
+                let all = || listing.range(&selection.namespace, None);
+                let chosen = || all().filter(|object| selection.accepts(object)).cloned().collect();
+                let is_long = selection.is_long(all());
+                watcher.initial = if is_long { self.at_length(&call, chosen).await? } else { chosen() };
                 watcher.held = hold(&watcher.initial, call.room.as_ref()).await?;
             }
             watcher.cursor = watcher.cache.watch(resource, listing.revision);
@@ -141,6 +148,9 @@ struct Watcher {
     bookmark_at: Option<Instant>,
     ends_at: Instant,
     closing: CancellationToken,
+    /// For what is long.
+    turns: Turns,
+    identity: Arc<Identity>,
     over: bool,
 }
 
@@ -154,12 +164,24 @@ impl Watcher {
             if self.held.as_ref().is_some_and(|held| held.until <= Instant::now()) {
                 return None;
             }
-            return Some(self.initial_piece());
+            if !self.initial.front().is_some_and(|next| self.is_long(next)) {
+                return Some(self.initial_piece());
+            }
+            // Whose turn does not come begins again: that watch ends.
+            let _turn = self.turns.take(&self.identity).await.ok()?;
+            return Some(occupy(|| self.initial_piece()));
         }
         self.held = None;
         loop {
-            if let Some(piece) = self.piece() {
-                return Some(piece);
+            let next = self.taken.as_slice().first();
+            let piece = if next.is_some_and(|event| self.is_long_change(event)) {
+                let _turn = self.turns.take(&self.identity).await.ok()?;
+                occupy(|| self.piece())
+            } else {
+                self.piece()
+            };
+            if piece.is_some() {
+                return piece;
             }
             // Read before the poll: if that finds nothing, nothing up to here is missing.
             let visible = self.cache.revision();
@@ -181,6 +203,18 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    /// Whether an object has to be read, to choose it or to show it, and is long.
+    fn is_long(&self, object: &Object) -> bool {
+        self.selection.reads_long(object) || (object.json.len() > LONG_BYTES_MIN && self.view.reads(object))
+    }
+
+    /// The same of a change. An object that leaves the view is shown as it was, which has to be read whatever it was chosen by.
+    fn is_long_change(&self, event: &Event) -> bool {
+        let leaves = |before: &Object| self.selection.accepts(before) && !self.selection.accepts(&event.object);
+        let was_long = |before: &Object| before.json.len() > LONG_BYTES_MIN && (self.is_long(before) || leaves(before));
+        self.is_of_namespace(event) && (self.is_long(&event.object) || event.previous.as_deref().is_some_and(was_long))
     }
 
     /// Waits for something to happen: `None` ends the stream, `Some(Some)` is a bookmark that became due.
@@ -205,10 +239,14 @@ impl Watcher {
     /// Some of the initial state, in one piece, and the bookmark after the last of it.
     fn initial_piece(&mut self) -> Bytes {
         let mut out = BytesMut::new();
+        let mut read = 0;
         while let Some(object) = self.initial.pop_front() {
             let shown = self.shown(&object);
             out.extend_from_slice(&watch_line("ADDED", &shown));
-            if out.len() >= PIECE_BYTES {
+            read += if self.view.reads(&object) { object.json.len() } else { 0 };
+            // A long one begins a piece, so that it has its turn.
+            let is_long = self.initial.front().is_some_and(|next| self.is_long(next));
+            if out.len() >= PIECE_BYTES || read >= LONG_BYTES_MIN || is_long {
                 return out.freeze();
             }
         }

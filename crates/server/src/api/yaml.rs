@@ -12,7 +12,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::{Api, ApiError, ApiResult, LONG_BYTES_MIN};
+use super::long::LONG_BYTES_MIN;
+use super::{Api, ApiError, ApiResult};
+use crate::identity::Identity;
 use crate::inflight::{AnswerBytes, Room, Taken};
 
 /// The largest answer that is rewritten, and what it may become.
@@ -23,7 +25,12 @@ const ALLOWANCE_BYTES: usize = 1024 * 1024;
 
 impl Api {
     /// An answer in JSON as the same answer in YAML.
-    pub(super) async fn in_yaml(&self, response: Response<Body>, room: Option<Room>) -> ApiResult<Response<Body>> {
+    pub(super) async fn in_yaml(
+        &self,
+        response: Response<Body>,
+        room: Option<Room>,
+        identity: &Identity,
+    ) -> ApiResult<Response<Body>> {
         if response.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
             return Ok(response);
         }
@@ -40,7 +47,7 @@ impl Api {
                 let charge = room.take(json_bytes + text_max).await.map_err(|_| ApiError::too_many_requests())?;
                 head.extensions.insert(Taken(Arc::new(charge)));
             }
-            self.apart(async move { write(&read(body).await?, text_max) }).await?
+            self.apart(identity, async move { write(&read(body).await?, text_max) }).await?
         };
         head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
         head.headers.remove(header::CONTENT_LENGTH);

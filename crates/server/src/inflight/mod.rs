@@ -13,6 +13,7 @@
 
 mod budget;
 mod lane;
+mod turns;
 mod watches;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub use budget::{Charge, WAIT_MAX, WAITING_MAX, WAITING_PER_USER_MAX};
 pub use lane::Seat;
+pub use turns::{TURN_TIME_MAX, Turns};
 pub use watches::WatchSeat;
 
 use crate::identity::Identity;

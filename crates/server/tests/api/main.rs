@@ -20,6 +20,7 @@ mod reads;
 mod rights;
 mod room;
 mod scopes;
+mod turns;
 mod verbs;
 mod watches;
 
