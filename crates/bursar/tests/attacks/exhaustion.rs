@@ -162,6 +162,40 @@ async fn definitions(land: &mut Land) {
     }
 }
 
+/// Roles and bindings of a namespace's own administrator, thousands of rules against thousands.
+async fn roles(land: &mut Land) {
+    let api = "rbac.authorization.k8s.io";
+    let path = |kind: &str| format!("/apis/{api}/v1/namespaces/team-a/{kind}");
+    let role = |name: &str, resource: &str, count: usize| {
+        let rule = |at: usize| json!({"apiGroups": [""], "resources": [resource], "verbs": ["get"], "resourceNames": [format!("n{at}")]});
+        json!({"metadata": {"name": name}, "rules": (0..count).map(rule).collect::<Vec<_>>()}).to_string()
+    };
+    let binding = |name: &str, subjects: Value| {
+        json!({"metadata": {"name": name}, "roleRef": {"apiGroup": api, "kind": "Role", "name": "big"}, "subjects": subjects})
+            .to_string()
+    };
+    let subject = |kind: &str, name: &str| json!({"kind": kind, "apiGroup": api, "name": name});
+    land.attempt(("admin", "POST", &path("roles"), "", &role("big", "pods", 10_000)), "201").await;
+    for name in ["b0", "b1", "b2"] {
+        let body = binding(name, json!([subject("User", "admin")]));
+        land.attempt(("admin", "POST", &path("rolebindings"), "", &body), "201").await;
+    }
+    land.attempt(("admin", "POST", &path("roles"), "", &role("evil", "nodes", 10_000)), "403").await;
+    let many = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
+    let short = json!({"metadata": {"name": "short"}, "rules": [
+        {"apiGroups": many(10), "resources": many(10), "verbs": ["get"], "resourceNames": many(100)},
+    ]});
+    land.attempt(("admin", "POST", &path("roles"), "", &short.to_string()), "403").await;
+    let same = binding("same", json!(vec![subject("Group", "system:unauthenticated"); 10_000]));
+    land.attempt(("admin", "POST", &path("rolebindings"), "", &same), "201").await;
+    let own = path("rolebindings/same");
+    for label in ["a", "b", "c"] {
+        let body = json!({"metadata": {"labels": {"l": label}}}).to_string();
+        land.attempt(("admin", "PATCH", &own, "merge", &body), "200").await;
+        land.attempt(("nobody", "GET", MAPS, "", ""), "401|403").await;
+    }
+}
+
 #[tokio::test]
 async fn nobody_wears_the_server_out() {
     let mut land = Land::start().await;
@@ -169,5 +203,6 @@ async fn nobody_wears_the_server_out() {
     bodies(&mut land).await;
     lists(&mut land).await;
     definitions(&mut land).await;
-    assert!(land.end().await >= 55, "a table was cut short");
+    roles(&mut land).await;
+    assert!(land.end().await >= 67, "a table was cut short");
 }
