@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{list, long, options, response, token, watch, yaml};
 use crate::core::{cache, history, paged};
-use crate::{authn, body, config, front, inflight, listen, request};
+use crate::{authn, authz, body, config, front, inflight, listen, request};
 
 const _: () = assert!(long::LONG_BYTES_MIN == 64 * 1024);
 
@@ -129,6 +129,22 @@ fn rows() -> Vec<(&'static str, String)> {
             format!("one for two cores, users in turn, for {}", seconds(inflight::TURN_TIME_MAX)),
         ),
         ("warnings of an answer", format!("{} of {} bytes", response::WARNINGS_MAX, response::WARNING_BYTES_MAX)),
+        (
+            "rules of roles looked at for one request",
+            format!("{}, those for the whole cluster first", authz::RULES_MAX),
+        ),
+        (
+            "single permissions of a role that is granted without being held as a whole",
+            format!(
+                "{}; {} steps of comparing them with what the writer holds",
+                authz::PERMISSIONS_MAX,
+                authz::STEPS_MAX
+            ),
+        ),
+        (
+            "missing permissions, or missing roles, that a refusal names",
+            format!("{}, {}", authz::NAMED_MAX, authz::MISSING_NAMED_MAX),
+        ),
         ("stopping", format!("{} (`limits.drainSeconds`) for requests under way", seconds(wire.drain))),
         ("configuration file", format!("{}, {trusted}", mebibytes(wide(config::FILE_BYTES_MAX)))),
         ("token file", format!("{}, {trusted}", mebibytes(wide(authn::TOKEN_FILE_BYTES_MAX)))),

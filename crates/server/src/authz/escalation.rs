@@ -99,7 +99,7 @@ fn everything() -> [Rule; 2] {
 }
 
 /// Missing rules that a refusal names.
-const NAMED_MAX: usize = 200;
+pub(crate) const NAMED_MAX: usize = 200;
 
 /// Whether the caller holds all of `rules` in `namespace`; if not, the message naming what is missing.
 fn covered(rbac: &Rbac, identity: &Identity, namespace: &str, rules: &[Rule]) -> Result<(), String> {

@@ -11,7 +11,7 @@ use super::rules::{ALL, Rule, url_matches};
 
 /// Steps that one comparison may take. An ordinary role against what an administrator of a namespace holds takes some
 /// thousands; this many take a few hundredths of a second.
-pub(super) const STEPS_MAX: usize = 500_000;
+pub(crate) const STEPS_MAX: usize = 500_000;
 
 /// A comparison that would take longer than anybody may keep a thread busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

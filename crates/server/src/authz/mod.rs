@@ -20,10 +20,18 @@ pub mod reviews;
 mod rules;
 
 pub use aggregate::aggregated_rules;
+#[cfg(test)]
+pub(crate) use escalation::NAMED_MAX;
 pub use escalation::{Denial, RoleChange, check_binding, check_role};
 pub use follow::{follow, show_aggregates};
 pub use forbidden::{forbidden, forbidden_object};
+#[cfg(test)]
+pub(crate) use held::STEPS_MAX;
 pub use rbac::{Decision, Kind, Rbac, Subject, Why};
+#[cfg(test)]
+pub(crate) use rbac::{MISSING_NAMED_MAX, RULES_MAX};
+#[cfg(test)]
+pub(crate) use rules::PERMISSIONS_MAX;
 pub use rules::{Rule, parse_rules};
 
 /// Paths which answer anybody, so that probes need no credential. Everything else an anonymous caller asks is refused

@@ -150,7 +150,7 @@ impl Grant {
 pub const RULES_MAX: usize = 50_000;
 
 /// Missing roles that a refusal names.
-const MISSING_NAMED_MAX: usize = 20;
+pub(crate) const MISSING_NAMED_MAX: usize = 20;
 
 fn too_many_rules() -> String {
     format!("RBAC: the roles of this caller have more than {RULES_MAX} rules; what lies beyond is not looked at")
