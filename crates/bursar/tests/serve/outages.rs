@@ -26,6 +26,16 @@ struct Land {
     acknowledged: BTreeSet<String>,
 }
 
+/// A text that takes as much room as it is long, however it is stored.
+fn noise(length: usize) -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'A' + (state >> 59).to_le_bytes()[0])
+    };
+    (0..length).map(|_| letter()).collect()
+}
+
 impl Land {
     fn start(folder: &Path) -> Land {
         let etcd = Cluster::start_limited(folder, Some(2));
@@ -44,7 +54,7 @@ impl Land {
     async fn write(&mut self, name: &str, bytes: usize, but: Option<usize>) -> Duration {
         let start = Instant::now();
         let mut map = map(name);
-        map.data = Some([("k".to_owned(), "x".repeat(bytes))].into());
+        map.data = Some([("k".to_owned(), noise(bytes))].into());
         loop {
             for (index, replica) in self.replicas.iter().enumerate() {
                 let Some(client) = replica.client().await.filter(|_| Some(index) != but) else { continue };

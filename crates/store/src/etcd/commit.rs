@@ -13,7 +13,7 @@ use super::client::Client;
 use super::lead::Leadership;
 use super::messages::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::upkeep::Upkeep;
-use super::{Keys, failed};
+use super::{Keys, failed, stored};
 use crate::batch::{Batch, Row, Rows, Table, VALUE_BYTES_MAX};
 use crate::error::StoreError;
 
@@ -42,45 +42,19 @@ pub type LastStates = BTreeMap<Vec<u8>, Option<Bytes>>;
 /// The rows that are stored in parts, and in how many.
 pub type Parted = BTreeMap<(Table, Vec<u8>), u32>;
 
-/// What stands under the key of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored<'a> {
-    Whole(&'a [u8]),
-    Parts(u32),
-}
-
-impl<'a> Stored<'a> {
-    fn encode(self) -> Bytes {
-        match self {
-            Stored::Whole(value) => [&[0], value].concat().into(),
-            Stored::Parts(count) => [&[1], count.to_be_bytes().as_slice()].concat().into(),
-        }
-    }
-
-    pub fn decode(value: &'a [u8]) -> Option<Stored<'a>> {
-        match value.split_first()? {
-            (0, value) => Some(Stored::Whole(value)),
-            (1, count) => Some(Stored::Parts(u32::from_be_bytes(count.try_into().ok()?))),
-            _ => None,
-        }
-    }
-}
-
 /// What the batch means for the keys in etcd. `parted` is brought up to date with it.
 pub fn last_states(keys: &Keys, batch: &Batch, parted: &mut Parted) -> LastStates {
     let last: BTreeMap<_, _> = batch.rows().map(|row| ((row.table, row.key), row.value)).collect();
     let mut states = LastStates::new();
     for ((table, key), value) in last {
-        let parts = match value {
-            Some(value) if value.len() > PART_BYTES => value.chunks(PART_BYTES).collect(),
+        let stored = value.map(stored::encode);
+        let parts = match value.zip(stored.as_ref()) {
+            Some((value, stored)) if stored.len() > PART_BYTES => value.chunks(PART_BYTES).collect(),
             _ => Vec::new(),
         };
         // Values are bounded, so parts are far fewer than u32::MAX.
         let count = parts.len() as u32;
-        let stored = match value {
-            Some(_) if count > 0 => Some(Stored::Parts(count).encode()),
-            whole => whole.map(|value| Stored::Whole(value).encode()),
-        };
+        let stored = if count > 0 { Some(stored::encode_parts(count)) } else { stored };
         states.insert(keys.row(table, key), stored);
         for (number, part) in (0..).zip(parts) {
             states.insert(keys.part(table, key, number), Some(Bytes::copy_from_slice(part)));

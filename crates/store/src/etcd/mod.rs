@@ -22,6 +22,7 @@ mod lead;
 mod members;
 pub mod messages;
 mod rewound;
+mod stored;
 mod upkeep;
 
 use std::future::Future;
@@ -29,13 +30,15 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
 use client::{Client, Credentials, Tls, explain};
-use commit::{Parted, Stored};
+use commit::Parted;
 use lead::Leadership;
 use messages::{RangeRequest, prefix_end};
+use stored::Stored;
 use upkeep::Upkeep;
 
 use crate::{Batch, Space, Store, StoreError, Table, Term, Usage, Visit};
@@ -319,8 +322,8 @@ impl Store for EtcdStore {
                 next.clone_from(&row.key);
                 next.push(0);
                 bytes += row.key.len() + row.value.len();
-                match Stored::decode(&row.value) {
-                    Some(Stored::Whole(value)) => visit(table, key, value),
+                match stored::decode(&row.value) {
+                    Some(Stored::Whole(value)) => visit(table, key, &value),
                     Some(Stored::Parts(count)) => drop(self.parted.insert((table, key.to_vec()), count)),
                     None => return Err(commit::damaged(&row.key, "its value cannot be read")),
                 }
@@ -366,7 +369,7 @@ impl Store for EtcdStore {
             rows.insert(self.keys.lead.clone(), Some(lead.to_be_bytes().to_vec().into()));
         }
         let writer = self.writer();
-        let bytes = batch.bytes() as u64;
+        let bytes = rows.iter().map(|(key, value)| (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64).sum();
         let written = self.run(async move {
             writer.upkeep.make_way(bytes).await;
             writer.commit(rows, number).await

@@ -10,7 +10,7 @@ use store::etcd::client::Client;
 use store::etcd::messages::{KeyValue, RangeRequest, RequestOp, TxnRequest};
 use store::{Batch, EtcdStore, Store, StoreError, Table};
 
-use crate::{Rows, load, one_row};
+use crate::{Rows, load, noise, one_row};
 
 /// How long a start of etcd may take on a busy machine.
 const START: Duration = Duration::from_secs(60);
@@ -164,7 +164,7 @@ fn a_row_longer_than_a_request_is_kept_in_parts_that_go_with_it() {
     for (round, (length, expected_parts)) in
         [(3_000_000, 6), (600_000, 2), (1_500_000, 3), (10, 0), (700_000, 2)].into_iter().enumerate()
     {
-        let value: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let value = noise(length);
         store.commit(&one_row(b"long/00000000", &value)).unwrap();
         assert_eq!(parts(), expected_parts);
         Box::new(store).close().unwrap();
@@ -172,6 +172,13 @@ fn a_row_longer_than_a_request_is_kept_in_parts_that_go_with_it() {
         (store, rows) = etcd.lead(&round.to_string());
         assert!(rows[&(Table::OBJECTS, b"long/00000000".to_vec())] == value, "{length}");
     }
+    // What can be packed into one request is not cut.
+    let text = b"{\"kind\":\"ConfigMap\"}".repeat(100_000);
+    store.commit(&one_row(b"long/00000000", &text)).unwrap();
+    assert_eq!(parts(), 0);
+    Box::new(store).close().unwrap();
+    let (mut store, rows) = etcd.lead("packed");
+    assert!(rows[&(Table::OBJECTS, b"long/00000000".to_vec())] == text);
     let mut batch = Batch::new();
     batch.delete(Table::OBJECTS, b"long/00000000");
     store.commit(&batch).unwrap();

@@ -12,7 +12,7 @@ use store::{Batch, EtcdStore, Store, StoreError, Table};
 use crate::etcd::{Etcd, get, put};
 use crate::proxy::{Mode, Proxy};
 use crate::scripted::{Line, Scripted};
-use crate::{load, one_row};
+use crate::{load, noise, one_row};
 
 /// How long what happens by itself may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -204,7 +204,7 @@ fn a_leader_that_is_cut_off_is_in_doubt_then_gone() {
 fn updates_beyond_the_quota_do_not_fill_etcd() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes=16777216"]);
     let (mut store, _) = etcd.lead("a");
-    let value = vec![7; 27_000];
+    let value = noise(27_000);
     for round in 0_u32..1_500 {
         store.commit(&one_row(&(round % 10).to_be_bytes(), &value)).unwrap();
     }
@@ -223,7 +223,7 @@ fn growth_is_refused_before_etcd_is_full_and_deletions_still_fit() {
     let space = store.space();
     let mut stored = 0_u32;
     until("low", || {
-        store.commit(&one_row(&stored.to_be_bytes(), &[7; 20_000])).unwrap();
+        store.commit(&one_row(&stored.to_be_bytes(), &noise(20_000))).unwrap();
         stored += 1;
         space.is_low()
     });
@@ -295,7 +295,7 @@ fn an_etcd_with_authentication_is_used_and_a_wrong_password_named() {
     let usage = store.usage();
     let mut written = 0;
     while usage.compactions() == 0 {
-        store.commit(&one_row(b"a", &vec![7; 300_000])).unwrap();
+        store.commit(&one_row(b"a", &noise(300_000))).unwrap();
         written += 1;
         assert!(written < 600, "never compacted");
     }

@@ -65,6 +65,12 @@ fn load(store: &mut dyn Store) -> Result<Rows, StoreError> {
     Ok(rows)
 }
 
+/// Bytes that take as much room as they are long, however they are stored.
+fn noise(length: usize) -> Vec<u8> {
+    let mut numbers = Numbers(0x9e37_79b9);
+    (0..length).map(|_| numbers.next().to_le_bytes()[1]).collect()
+}
+
 fn one_row(key: &[u8], value: &[u8]) -> Batch {
     let mut batch = Batch::new();
     batch.put(Table::OBJECTS, key, value);
