@@ -9,6 +9,17 @@ fn objects_versions_and_usage_survive_a_stop_and_a_kill() {
     server.kubectl("-n kept create quota q --hard=configmaps=3");
     server.kubectl("-n kept create configmap a --from-literal=x=1");
     server.until("-n kept get quota q -o jsonpath={.status.used.configmaps}", |out| out == "2");
+    // What a reader is shown comes from the ledger; it is stored a moment later, as a version of its own.
+    let version = |server: &Server, what: &str| -> u64 {
+        server
+            .kubectl(&format!("-n kept get {what} -o jsonpath={{.metadata.resourceVersion}}"))
+            .parse()
+            .expect("a number")
+    };
+    let map = version(&server, "configmap a");
+    server.until("-n kept get quota q -o jsonpath={.metadata.resourceVersion}", |out| {
+        out.parse::<u64>().is_ok_and(|quota| quota > map)
+    });
     let all = |server: &Server| {
         let line = "-n kept get quota,configmaps,serviceaccounts -o jsonpath='{range .items[*]}{.kind}{.metadata.name}{.metadata.uid}{.metadata.resourceVersion}{\"\\n\"}{end}'";
         server.kubectl(line)

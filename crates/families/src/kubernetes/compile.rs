@@ -59,7 +59,12 @@ pub fn compile(spec: &QuotaSpec, frame: Frame) -> Compiled {
         by_namespace: frame.by_namespace,
         observe_only: frame.observe_only,
     });
-    let rules = parts.rules(&quota, asks, &frame.reach);
+    let mut rules = parts.rules(&quota, asks, &frame.reach);
+    if rules.is_empty() && frame.by_namespace {
+        // What counts nothing selects namespaces all the same, and tells which.
+        let measure = Arc::new(ObjectRule { quota, accounts: Vec::new() });
+        rules.push(Rule { resources: Vec::new(), reach: frame.reach, measure });
+    }
     Compiled { accounts, rules, fingerprint: frame.fingerprint }
 }
 

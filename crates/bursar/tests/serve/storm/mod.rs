@@ -128,7 +128,10 @@ async fn settles(server: &Server, seed: u64, when: &str) {
         if wrong.is_empty() {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "seed {seed}, {when}:\n{}", wrong.join("\n"));
+        if begun.elapsed() >= PATIENCE {
+            let audit = send(&admin, "GET", "/debug/audit", &Value::Null).await.map(|(_, report)| report);
+            panic!("seed {seed}, {when}:\n{}\nthe audit says {audit:?}", wrong.join("\n"));
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let audit = send(&admin, "GET", "/debug/audit", &Value::Null).await;

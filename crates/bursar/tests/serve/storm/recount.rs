@@ -131,7 +131,7 @@ impl World {
             }
             let shown: BTreeSet<String> = shown.iter().map(|one| text(&one["namespace"])).collect();
             if shown != namespaces {
-                wrong.push(format!("{name} lists {shown:?} and selects {namespaces:?}"));
+                wrong.push(format!("{name} lists {shown:?} and selects {namespaces:?}: {quota}"));
             }
         }
     }

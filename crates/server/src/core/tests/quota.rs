@@ -277,3 +277,30 @@ fn a_cluster_quota_whose_selector_is_edited_still_counts_by_namespace() {
     let bench = bench.restart();
     assert_eq!((used(&bench, ""), used(&bench, "n0")), ("2".into(), "2".into()));
 }
+
+#[test]
+fn a_cluster_quota_that_counts_nothing_lists_its_namespaces_all_the_same() {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    let group = "quota.openshift.io";
+    let spec = json!({"selector": {"labels": {"matchLabels": {"team": "a"}}}, "quota": {"hard": {}}});
+    bench.create(group, "clusterresourcequotas", "", "k", json!({"spec": spec})).unwrap();
+    let key = ObjectKey::new(GroupResource::new(group, "clusterresourcequotas"), "", "k");
+    let listed = |bench: &mut Bench| {
+        bench.run(Command::PublishStatus { now_ms: 0 });
+        let value = bench.cache.get(&key).unwrap().value();
+        let namespaces = value["status"]["namespaces"].as_array().cloned().unwrap_or_default();
+        namespaces.iter().map(|one| one["namespace"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    bench.create("", "namespaces", "", "n0", json!({"labels": {"team": "a"}})).unwrap();
+    assert_eq!(listed(&mut bench), ["n0"]);
+    bench.create("", "namespaces", "", "n1", json!({"labels": {"team": "b"}})).unwrap();
+    bench.change(&key, |quota| quota["spec"]["selector"]["labels"]["matchLabels"] = json!({"team": "b"})).unwrap();
+    assert_eq!(listed(&mut bench), ["n1"]);
+    bench.change(&key, |quota| quota["spec"]["quota"]["hard"] = json!({"configmaps": "1"})).unwrap();
+    bench.create("", "configmaps", "n1", "x", json!({})).unwrap();
+    bench.create("", "configmaps", "n1", "y", json!({})).unwrap_err();
+    bench.change(&key, |quota| quota["spec"]["quota"]["hard"] = json!({})).unwrap();
+    bench.create("", "configmaps", "n1", "y", json!({})).unwrap();
+    assert_eq!(listed(&mut bench), ["n1"]);
+    bench.audit();
+}
