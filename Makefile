@@ -7,7 +7,7 @@ export XDG_CACHE_HOME ?= $(HOME)/.cache
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/bursar/target
 export CARGO_TERM_COLOR ?= never
 
-.PHONY: test check format lint unit tidy packages parts suite conformance simulate fuzz bench clean-cache
+.PHONY: test check format lint unit tidy own packages parts suite conformance simulate fuzz bench
 
 test: format lint tidy packages parts suite conformance
 
@@ -16,14 +16,18 @@ check: format lint tidy unit
 format:
 	cargo fmt --all --check
 
-lint:
+# One folder of compiled code for all checkouts, and nothing in it that another one compiled.
+own:
+	scripts/own-target
+
+lint: own
 	cargo clippy --workspace --all-targets -- -D warnings
 
 # What no compiler checks: files with two ideas in them, words that do not belong here, leftovers.
 tidy:
 	scripts/tidy
 
-unit:
+unit: own
 	cargo test --workspace --lib --bins
 
 # Small tools the tests call. Installed only where they are missing and we may.
@@ -40,15 +44,15 @@ parts:
 	scripts/parts e2e.test >/dev/null
 	scripts/real-crds >/dev/null
 
-suite: parts
+suite: own parts
 	cargo test --workspace
 
 # Kubernetes' own ResourceQuota tests against `bursar serve`.
-conformance: parts
+conformance: own parts
 	scripts/conformance
 
 # The long run of the simulator; SEEDS=n for more or fewer.
-simulate:
+simulate: own
 	cargo run --release -p simulator -- --seeds $(or $(SEEDS),100000)
 
 # Every fuzz target under libFuzzer for SECONDS each, on the stable compiler; what is new joins the corpus outside the tree.
@@ -56,5 +60,5 @@ fuzz:
 	scripts/fuzz all $(or $(SECONDS),600)
 
 # All benchmarks; each ends with its figures.
-bench:
+bench: own
 	for name in ledger serve quota capsule; do cargo run --release -- bench $$name || exit 1; done
