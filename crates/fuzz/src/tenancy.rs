@@ -171,8 +171,9 @@ fn revision_of(namespace: &str) -> Value {
     let known = KNOWN.get_or_init(|| {
         let texts = setting().iter().filter(|((table, _), _)| *table == Table::OBJECTS);
         let objects = texts.filter_map(|(_, value)| {
+            // Facts come first, a random uid among them, in which a bracket may stand as well.
             let text = String::from_utf8_lossy(value);
-            serde_json::from_str::<Value>(text.get(text.find('{')?..)?).ok()
+            text.match_indices('{').find_map(|(at, _)| serde_json::from_str::<Value>(&text[at..]).ok())
         });
         let namespaces = objects.filter(|object| object["kind"] == "Namespace");
         namespaces
