@@ -104,19 +104,7 @@ fn delete(key: u32) -> store::Batch {
 fn on_a_full_disk_everything_can_be_deleted_and_the_room_comes_back() {
     for kept in [0, 3000, 9000] {
         let disk = TestDisk::default();
-        let mut store = open(&disk);
-        load(&mut store).unwrap();
-        let space = store.space();
-        let mut keys = 0_u32;
-        while disk.used() < 60_000 {
-            store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
-            keys += 1;
-        }
-        disk.set_capacity(Some(disk.used() + kept));
-        while !space.is_low() {
-            store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
-            keys += 1;
-        }
+        let (store, keys) = full(&disk, kept);
         // Somebody starts it again on the full disk.
         drop(store);
         let mut store = open(&disk);
@@ -138,16 +126,22 @@ fn on_a_full_disk_everything_can_be_deleted_and_the_room_comes_back() {
     }
 }
 
-/// A store whose disk has just become full, but for some bytes, and how many rows it has.
-fn full(disk: &TestDisk, kept: usize) -> (EmbeddedStore, u32) {
+/// A store with several segments, and how many rows it has.
+fn filled(disk: &TestDisk) -> (EmbeddedStore, u32) {
     let mut store = open(disk);
     load(&mut store).unwrap();
-    let space = store.space();
     let mut keys = 0_u32;
     while disk.used() < 60_000 {
         store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
         keys += 1;
     }
+    (store, keys)
+}
+
+/// A store whose disk has just become full, but for some bytes, and how many rows it has.
+fn full(disk: &TestDisk, kept: usize) -> (EmbeddedStore, u32) {
+    let (mut store, mut keys) = filled(disk);
+    let space = store.space();
     disk.set_capacity(Some(disk.used() + kept));
     while !space.is_low() {
         store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
@@ -197,14 +191,8 @@ fn a_disk_that_only_lacks_what_nobody_needs_is_not_full() {
     let mut lows = 0;
     for kept in (0..10_000).step_by(500) {
         let disk = TestDisk::default();
-        let mut store = open(&disk);
-        load(&mut store).unwrap();
+        let (mut store, keys) = filled(&disk);
         let space = store.space();
-        let mut keys = 0_u32;
-        while disk.used() < 60_000 {
-            store.commit(&one_row(&keys.to_be_bytes(), &[1; 300])).unwrap();
-            keys += 1;
-        }
         store.commit(&delete_all(0..keys)).unwrap();
         disk.set_capacity(Some(disk.used() + kept));
         let (mut was_low, mut low_for) = (false, 0);
