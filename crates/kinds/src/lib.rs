@@ -1,5 +1,6 @@
 //! What is known about kinds of objects, and what can be done with an object by knowing its kind: decoding, field
-//! validation, patches, server-side apply, structural schemas, OpenAPI. Pure functions on `serde_json::Value`.
+//! validation, patches, server-side apply, structural schemas, OpenAPI, what a built-in kind does beyond its schema. Pure
+//! functions on `serde_json::Value`.
 //!
 //! Start reading at [`schema::Catalogue`]: built-in kinds and custom resources both become one.
 
@@ -10,9 +11,13 @@ pub mod decode;
 pub mod events;
 pub mod facts;
 pub mod field_error;
+pub mod fields;
+pub mod names;
 pub mod openapi;
 pub mod patch;
+pub mod resources;
 pub mod schema;
+pub mod strategies;
 pub mod structural;
 
 pub use builtin::builtin;

@@ -20,5 +20,4 @@ pub mod metrics;
 pub mod registry;
 pub mod request;
 pub mod serve;
-pub mod strategies;
 pub mod tls;

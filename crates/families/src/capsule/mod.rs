@@ -44,6 +44,7 @@ mod words;
 mod tests;
 
 use kinds::field_error::FieldError;
+use kinds::fields::{given as at, items, text};
 use quantity::Amount;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
@@ -344,19 +345,4 @@ impl Family for Capsule {
         }
         shown
     }
-}
-
-/// A field below an object, by names from the top.
-fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
-    path.iter().try_fold(value, |value, field| value.get(field)).filter(|value| !value.is_null())
-}
-
-/// A text below an object; empty when it is not there.
-fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
-    at(value, path).and_then(Value::as_str).unwrap_or("")
-}
-
-/// A list below an object; empty when it is not there.
-fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
-    at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

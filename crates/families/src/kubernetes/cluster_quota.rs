@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, items, text};
 use rules::selector::LabelSelector;
 use rules::{Namespace, Reach};
 use serde_json::{Value, json};
 
-use super::resources::{at, items, text};
 use super::{status, validate};
 
 pub const GROUP: &str = "quota.openshift.io";

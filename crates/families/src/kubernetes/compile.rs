@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kinds::resources::pod::Needs;
 use ledger::Limit;
 use rules::{Account, Compiled, GroupResource, Measure, Reach, Rule};
 
@@ -79,7 +80,7 @@ impl Parts {
         }
     }
 
-    fn rules(self, quota: &Arc<Quota>, asks: Vec<(Arc<str>, super::usage::pod::Needs)>, reach: &Reach) -> Vec<Rule> {
+    fn rules(self, quota: &Arc<Quota>, asks: Vec<(Arc<str>, Needs)>, reach: &Reach) -> Vec<Rule> {
         let mut rules = Vec::new();
         let mut rule = |resource: GroupResource, measure: Arc<dyn Measure>| {
             rules.push(Rule { resources: vec![resource], reach: reach.clone(), measure });

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kinds::fields::text;
 use rules::GroupResource;
 
-use super::resources::text;
 use super::spec::QuotaSpec;
 use crate::family::World;
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
+use kinds::fields::text;
 use rules::selector::dns_subdomain_problems;
 use rules::{GroupResource, Reach};
 use serde_json::Value;
 
-use super::resources::text;
 use super::validate;
 use crate::family::World;
 
@@ -60,7 +60,7 @@ pub fn reach(namespace: &str) -> Reach {
 pub fn validate_quota(quota: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::new("spec");
-    validate::amounts(super::resources::at(quota, &["spec", "hard"]), &spec.child("hard"), &mut errors);
+    validate::amounts(kinds::fields::at(quota, &["spec", "hard"]), &spec.child("hard"), &mut errors);
     errors
 }
 
@@ -106,7 +106,7 @@ pub fn validate_anchor(anchor: &Value, name: &str, allowed: &[String]) -> Vec<Fi
         errors.push(FieldError::invalid("metadata.name", name, detail));
     }
     for field in ["labels", "annotations"] {
-        for (at, pair) in super::resources::items(anchor, &["spec", field]).iter().enumerate() {
+        for (at, pair) in kinds::fields::items(anchor, &["spec", field]).iter().enumerate() {
             let key = text(pair, &["key"]);
             let path = format!("spec.{field}[{at}].key");
             if !allowed.iter().any(|allowed| allowed == key) {

@@ -1,14 +1,15 @@
 //! Resources that may only be used under a quota (the `limitedResources` of a ResourceQuotaConfiguration).
 
+use kinds::fields::{at, items, text};
+use kinds::resources::UsageError;
+use kinds::resources::names::is_extended;
+use kinds::resources::pod::pod_usage;
 use ledger::SubjectId;
 use quantity::Amount;
 use rules::{GroupResource, Subject};
 use serde_json::Value;
 
-use super::names::is_extended;
-use super::resources::{UsageError, at, items, text};
 use super::scopes::{Operator, Requirement, Scopes};
-use super::usage::pod::pod_usage;
 use super::usage::service::service_usage;
 use super::usage::{device, volume};
 
@@ -169,7 +170,7 @@ fn usage(resource: &GroupResource, object: &Value) -> Result<Vec<(String, Amount
                 }
                 put(format!("requests.{name}"), asked.amount);
             }
-            for name in super::resources::COMMON {
+            for name in kinds::resources::COMMON {
                 let limit = pod.limits.common(name).map_or(Amount::ZERO, |limit| limit.amount);
                 put(format!("limits.{}", name.name()), limit);
             }

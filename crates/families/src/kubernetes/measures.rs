@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use kinds::fields::text;
+use kinds::resources::pod::{Needs, PodUsage, containers, has_pod_level, pod_usage_at};
+use kinds::resources::{Measured, UsageError};
 use rules::{Measure, MeasureError, Subject, Verdict};
 use serde_json::Value;
 
 use super::names::{DevicePart, PodPart, ServicePart, VolumePart};
-use super::resources::{Measured, UsageError, text};
 use super::scopes::Scopes;
-use super::usage::pod::{Needs, PodUsage, containers, has_pod_level, pod_usage_at};
 use super::usage::service::service_usage;
 use super::usage::{device, volume};
 

@@ -1,10 +1,10 @@
 //! Limits and usage of every ResourceQuota, under the name and labels that kube-state-metrics gives them.
 
+use kinds::fields::{at, text};
 use quantity::{Amount, Decimal};
 use rules::{GroupResource, policy_name};
 use serde_json::Value;
 
-use super::resources::{at, text};
 use crate::metrics::{Metric, Samples, Survey};
 
 static RESOURCE_QUOTA: Metric = Metric::gauge(

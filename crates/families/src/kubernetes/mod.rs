@@ -16,7 +16,6 @@ mod measures;
 mod metrics;
 pub mod names;
 mod pod_claims;
-pub mod resources;
 mod scopes;
 mod spec;
 mod status;
@@ -30,6 +29,8 @@ mod words;
 mod tests;
 
 use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, text};
+use kinds::resources::quantity_of;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
@@ -41,7 +42,6 @@ use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
 use device_classes::Classes;
 use limited::LimitedResource;
-use resources::{at, quantity_of, text};
 use spec::QuotaSpec;
 
 /// What an operator may set about this family.

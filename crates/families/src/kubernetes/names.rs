@@ -1,8 +1,8 @@
 //! The names a quota may list, and what each is counted from.
 
+use kinds::resources::Common;
+use kinds::resources::names::is_extended;
 use rules::GroupResource;
-
-use super::resources::Common;
 
 const STORAGE_CLASS_STORAGE: &str = ".storageclass.storage.k8s.io/requests.storage";
 const STORAGE_CLASS_CLAIMS: &str = ".storageclass.storage.k8s.io/persistentvolumeclaims";
@@ -162,110 +162,10 @@ fn is_cluster_scoped(group: &str, resource: &str) -> bool {
     found.is_some_and(|known| !known.namespaced)
 }
 
-/// Whether the name belongs to Kubernetes itself; names without a prefix do.
-pub fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-/// Whether this is the name of a resource somebody else brings, as containers request it.
-pub fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && qualified_name_errors(&format!("requests.{name}")).is_empty()
-}
-
-pub fn is_huge_pages_quota(name: &str) -> bool {
-    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
-}
-
-/// The names without a prefix that a quota may list.
-pub fn is_standard_quota(name: &str) -> bool {
-    fixed(name).is_some() || is_huge_pages_quota(name)
-}
-
-/// `storage` is a resource but nothing a quota can be set on.
-pub fn is_standard(name: &str) -> bool {
-    name == "storage" || is_standard_quota(name)
-}
-
-pub fn is_integer(name: &str) -> bool {
-    matches!(
-        name,
-        "pods"
-            | "resourcequotas"
-            | "services"
-            | "replicationcontrollers"
-            | "secrets"
-            | "configmaps"
-            | "persistentvolumeclaims"
-            | "services.nodeports"
-            | "services.loadbalancers"
-    ) || is_extended(name)
-}
-
-/// The longest name part of a qualified name, and the longest DNS subdomain before it; Kubernetes' own bounds.
-const NAME_BYTES_MAX: usize = 63;
-const SUBDOMAIN_BYTES_MAX: usize = 253;
-
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
-/// What is wrong with a qualified name, in Kubernetes' words: an optional DNS subdomain, a slash, a name.
-pub fn qualified_name_errors(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    let name = match value.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_string());
-            } else {
-                if prefix.len() > SUBDOMAIN_BYTES_MAX {
-                    errors.push(format!("prefix part must be no more than {SUBDOMAIN_BYTES_MAX} bytes"));
-                }
-                if !is_subdomain(prefix) {
-                    errors.push(format!("prefix part {SUBDOMAIN}"));
-                }
-            }
-            name
-        }
-        _ => {
-            let hint = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a valid label key {QUALIFIED} {hint}")];
-        }
-    };
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_string());
-    } else if name.len() > NAME_BYTES_MAX {
-        errors.push(format!("name part must be no more than {NAME_BYTES_MAX} bytes"));
-    }
-    if !is_name(name) {
-        errors.push(format!("name part {QUALIFIED}"));
-    }
-    errors
-}
-
-fn is_name(name: &str) -> bool {
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    ends(bytes.first())
-        && ends(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(name: &str) -> bool {
-    name.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        bytes.first().is_some_and(plain)
-            && bytes.last().is_some_and(plain)
-            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use kinds::resources::names::is_standard_quota;
+
     use super::*;
 
     #[test]
@@ -331,48 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn the_nineteen_standard_names_and_huge_pages_need_no_prefix() {
-        let nineteen = "cpu memory ephemeral-storage requests.cpu requests.memory requests.storage \
-            requests.ephemeral-storage limits.cpu limits.memory limits.ephemeral-storage pods resourcequotas services \
-            replicationcontrollers secrets persistentvolumeclaims configmaps services.nodeports services.loadbalancers";
-        assert_eq!(nineteen.split_whitespace().count(), 19);
-        for name in nineteen.split_whitespace().chain(["hugepages-2Mi", "requests.hugepages-1Gi"]) {
-            assert!(is_standard_quota(name), "{name}");
-        }
-        for name in ["storage", "limits.hugepages-2Mi", "foo", "count"] {
-            assert!(!is_standard_quota(name), "{name}");
-        }
-        assert!(is_standard("storage") && !is_standard("foo"));
-    }
-
-    #[test]
-    fn whole_numbers_are_asked_of_counts_and_extended_resources() {
-        for name in ["pods", "services.nodeports", "count/foo.bar", "example.com/gpu"] {
-            assert!(is_integer(name), "{name}");
-        }
-        for name in ["cpu", "requests.example.com/gpu", "requests.storage", "a.kubernetes.io/b"] {
-            assert!(!is_integer(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn qualified_names() {
-        for good in ["a", "A.b_c-d", "example.com/x", "a.b/c"] {
-            assert!(qualified_name_errors(good).is_empty(), "{good}");
-        }
-        let long = "a".repeat(64);
-        for (bad, starts) in [
-            ("", "name part must be non-empty"),
-            ("/a", "prefix part must be non-empty"),
-            ("a/", "name part must be non-empty"),
-            ("-a", "name part must consist of alphanumeric"),
-            ("A_/b", "prefix part a lowercase RFC 1123 subdomain"),
-            ("a..b/c", "prefix part a lowercase RFC 1123 subdomain"),
-            ("a/b/c", "a valid label key must consist of"),
-            (&*long, "name part must be no more than 63 bytes"),
-        ] {
-            let errors = qualified_name_errors(bad);
-            assert!(errors.first().is_some_and(|error| error.starts_with(starts)), "{bad}: {errors:?}");
+    fn every_standard_name_is_counted_from_something_and_no_other_without_a_prefix() {
+        let words = "cpu memory ephemeral-storage storage pods resourcequotas services replicationcontrollers secrets \
+            persistentvolumeclaims configmaps services.nodeports services.loadbalancers foo count";
+        let prefixed = |prefix: &'static str| words.split_whitespace().map(move |word| format!("{prefix}{word}"));
+        for name in prefixed("").chain(prefixed("requests.")).chain(prefixed("limits.")) {
+            assert_eq!(fixed(&name).is_some(), is_standard_quota(&name), "{name}");
         }
     }
 }

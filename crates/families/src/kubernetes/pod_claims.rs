@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kinds::fields::{items, text};
+use kinds::resources::pod::{PodUsage, pod_usage_at};
 use quantity::Amount;
 use rules::GroupResource;
 use serde_json::Value;
 
 use super::device_classes;
-use super::resources::{items, text};
 use super::usage::device::{EXTENDED_CLAIM_ANNOTATION, classes_of, devices, pod_owner};
-use super::usage::pod::{PodUsage, pod_usage_at};
 use crate::family::{Change, Dependent, Made, Near, PolicyObject, World};
 
 pub fn resource() -> GroupResource {

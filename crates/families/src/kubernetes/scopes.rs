@@ -1,10 +1,10 @@
 //! Which objects a scoped quota looks at.
 
+use kinds::fields::{at, items, text};
+use kinds::resources::{QosClass, UsageError, qos_class};
 use rules::Subject;
 use serde_json::Value;
 
-use super::resources::{UsageError, at, items, text};
-use super::usage::pod::{QosClass, qos_class};
 use super::usage::volume;
 
 /// The scopes of a quota, all of which must match. Objects that are neither pods nor volume claims match no scope at

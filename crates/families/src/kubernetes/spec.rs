@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
+use kinds::resources::quantity_of;
 use quantity::Quantity;
 use serde_json::Value;
 
-use super::resources::quantity_of;
 use super::scopes::Scopes;
 
 /// `spec` of a ResourceQuota, or `spec.quota` of a ClusterResourceQuota.

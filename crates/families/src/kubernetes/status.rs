@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kinds::fields::{items, text};
+use kinds::resources::quantity_of;
 use quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::resources::{items, quantity_of, text};
 use crate::family::BalanceLine;
 
 /// `{hard, used}`: the limits as they are written, and what is used of each that can be counted.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use kinds::fields::{at, text};
 use rules::GroupResource;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::hierarchy::{
     CONFIGURATION_NAME, DEPTH_MAX, SUBNAMESPACE_OF, ancestors, anchors, configurations, is_tree_label, namespaces,
     tree_labels,
 };
-use super::resources::{at, text};
 use crate::family::{Change, Dependent, Made, Near, PolicyObject, Right, World};
 
 /// The kinds whose objects are derived here.

@@ -1,10 +1,10 @@
 //! ResourceQuotaUsage: a posted document that sets the observed usage of a ResourceQuota, on condition that the quota
 //! is still the one its author read.
 
+use kinds::fields::text;
 use rules::GroupResource;
 use serde_json::{Value, json};
 
-use super::resources::text;
 use crate::family::VirtualWrite;
 
 pub const RESOURCE: &str = "resourcequotausages";

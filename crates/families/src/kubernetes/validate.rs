@@ -1,11 +1,13 @@
 //! What may be written in a quota, with Kubernetes' words for what may not.
 
 use kinds::field_error::{FieldError, Path, Reason};
+use kinds::fields::{items, text};
+use kinds::resources::names::{is_integer, is_standard, is_standard_quota};
+use kinds::resources::quantity_of;
 use quantity::Quantity;
+use rules::selector::label_key_problems;
 use serde_json::{Map, Value, json};
 
-use super::names::{is_integer, is_standard, is_standard_quota, qualified_name_errors};
-use super::resources::{items, quantity_of, text};
 use super::scopes::Scope;
 
 /// The most names one quota may limit. Each is an account; a body could carry a quarter of a million of them.
@@ -99,7 +101,7 @@ fn quota_name(name: &str, path: &Path<'_>) -> Vec<FieldError> {
 
 /// The rule for every resource name: standard, or with a prefix that says whose it is.
 pub fn resource_name(name: &str, path: &Path<'_>) -> Vec<FieldError> {
-    let wrong = qualified_name_errors(name);
+    let wrong = label_key_problems(name);
     if !wrong.is_empty() {
         return wrong.into_iter().map(|detail| FieldError::invalid(path, name, detail)).collect();
     }

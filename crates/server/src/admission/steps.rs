@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use families::kubernetes::resources::{Resources, quantity_of};
 use families::kubernetes::usage::volume::storage_class;
 use families::{Admission, Made, Operation, World};
+use kinds::resources::{Resources, quantity_of};
 use rules::GroupResource;
 use serde_json::{Value, json};
 

@@ -4,6 +4,7 @@
 //! answer of its write, so that the second sees what the first got. Webhooks are asked before.
 
 use kinds::field_error::FieldError;
+use kinds::strategies::definitions::{CLEANUP, note_stored_version, unapproved};
 use rules::GroupResource;
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
@@ -11,7 +12,6 @@ use tokio::sync::OwnedMutexGuard;
 use super::{Api, ApiError, ApiResult, Call, meta};
 use crate::core::ObjectKey;
 use crate::registry::is_established;
-use crate::strategies::definitions::{CLEANUP, note_stored_version, unapproved};
 
 /// Held while a definition is written.
 pub(super) type Turn = Option<OwnedMutexGuard<()>>;

@@ -69,7 +69,6 @@ use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
 pub use long::Long;
-pub(crate) use meta::name_problems;
 use options::Query;
 pub use review::CacheAccounts;
 pub use status::{ApiError, ApiResult};

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use kinds::field_error::{FieldError, Path};
+use kinds::field_error::FieldError;
+use kinds::strategies;
+use kinds::strategies::definitions::structural;
 use kinds::structural::Structural;
 use rules::GroupResource;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Schema, Served, ServedSubresource, Shelved};
-use crate::strategies;
 
 /// What a definition says beyond names and schema.
 pub struct CustomKind {
@@ -122,17 +123,6 @@ pub fn define(definition: &Value) -> Result<Vec<Arc<Served>>, Vec<FieldError>> {
     Ok(served)
 }
 
-/// The compiled schema of the n-th version. A version without one keeps whatever it is sent.
-pub(crate) fn structural(version: &Value, number: usize) -> Result<Structural, Vec<FieldError>> {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&open);
-    let (spec, versions) = (Path::new("spec"), "versions");
-    let versions = spec.child(versions);
-    let version = versions.index(number);
-    let inner = version.child("schema");
-    Structural::compile(schema, &inner.child("openAPIV3Schema"))
-}
-
 fn subresources(
     version: &Value,
     resource: &GroupResource,
@@ -202,4 +192,35 @@ fn selectable_fields(version: &Value) -> Vec<Arc<str>> {
         .filter_map(|field| field.get("jsonPath").and_then(Value::as_str))
         .map(|path| path.trim_start_matches('.').into())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_definition_is_served_as_soon_as_it_is_stored() {
+        let mut object = json!({
+            "metadata": {"name": "widgets.example.com", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {"size": {"type": "integer", "maximum": 10}}},
+                    }}},
+                }],
+            },
+        });
+        let strategy = strategies::of("apiextensions.k8s.io", "customresourcedefinitions");
+        strategy.default(&mut object);
+        strategy.prepare_create(&mut object);
+        let served = define(&object).unwrap();
+        assert_eq!(&*served[0].kind, "Widget");
+        let errors = served[0].custom.as_ref().unwrap().structural.validate(&json!({"spec": {"size": 11}}), None);
+        assert_eq!(errors.len(), 1);
+    }
 }

@@ -12,15 +12,13 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use families::VirtualResource;
 use kinds::schema::{Catalogue, TypeId};
+use kinds::strategies::{self, Strategy};
 use kinds::structural::Structural;
 use rules::GroupResource;
 
-pub(crate) use custom::structural;
 pub use custom::{CustomKind, PrinterColumn, ScalePaths, define};
 pub use discovery::{Discovery, Document};
 pub use names::{Taken, is_established};
-
-use crate::strategies::{self, Strategy};
 
 /// One resource at one version, with all that serving it takes.
 pub struct Served {
@@ -209,7 +207,7 @@ impl Registry {
 
     /// Adds a resource whose objects are made when somebody asks for them.
     pub fn add_virtual(&self, resource: &VirtualResource) {
-        let Ok(structural) = structural(&serde_json::Value::Null, 0) else { return };
+        let Ok(structural) = strategies::definitions::structural(&serde_json::Value::Null, 0) else { return };
         let structural = Arc::new(structural);
         let served = Served {
             resource: GroupResource::new(resource.group, resource.resource),

@@ -1,10 +1,11 @@
 //! What a LimitRange says against a pod or a claim, in Kubernetes' words.
 
+use kinds::fields::at;
+use kinds::resources::pod::{containers, pod_asks};
+use kinds::resources::{Resources, UsageError, quantity_of};
 use quantity::{Amount, Quantity};
 use serde_json::{Map, Value};
 
-use super::super::resources::{Resources, UsageError, at, quantity_of};
-use super::super::usage::pod::{containers, pod_asks};
 use super::range::{Item, Range, Type};
 
 pub fn pod(range: &Range, pod: &Value) -> Result<Vec<String>, UsageError> {

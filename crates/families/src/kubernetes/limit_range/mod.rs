@@ -9,10 +9,11 @@ mod validate;
 
 use std::sync::Arc;
 
+use kinds::fields::{at, text};
+use kinds::resources::UsageError;
 use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
-use super::resources::{UsageError, at, text};
 use crate::family::{Admission, Made, Operation, World};
 
 pub use range::Range;

@@ -1,10 +1,10 @@
 //! A LimitRange as it is applied: defaults gathered, bounds read. Every pod that is created asks for it, so it is made
 //! once for each stored state of the LimitRange.
 
+use kinds::fields::{items, text};
+use kinds::resources::{UsageError, quantity_of};
 use quantity::Quantity;
 use serde_json::{Map, Value};
-
-use super::super::resources::{UsageError, items, quantity_of, text};
 
 #[derive(Debug, Default)]
 pub struct Range {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use kinds::field_error::{FieldError, Path};
+use kinds::fields::{items, text};
+use kinds::resources::names::{is_extended, is_native};
+use kinds::resources::quantity_of;
 use quantity::{Amount, Quantity};
+use rules::selector::label_key_problems;
 use serde_json::{Map, Value};
 
-use super::super::names::{is_extended, is_native, qualified_name_errors};
-use super::super::resources::{items, quantity_of, text};
 use super::super::validate::resource_name;
 use super::check::Ratio;
 
@@ -42,7 +44,7 @@ pub fn validate(range: &Value) -> Vec<FieldError> {
 }
 
 fn kind_name(kind: &str, path: &Path<'_>) -> Vec<FieldError> {
-    let wrong = qualified_name_errors(kind);
+    let wrong = label_key_problems(kind);
     if !wrong.is_empty() {
         return wrong.into_iter().map(|detail| FieldError::invalid(path, kind, detail)).collect();
     }

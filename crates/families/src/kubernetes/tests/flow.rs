@@ -1,9 +1,9 @@
+use kinds::resources::pod::pod_usage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, pod};
 use crate::kubernetes::Settings;
-use crate::kubernetes::usage::pod::pod_usage;
 
 #[test]
 fn the_life_of_a_pod() {

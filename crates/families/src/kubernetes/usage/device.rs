@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use kinds::fields::{at, items, text};
+use kinds::resources::Measured;
 use serde_json::Value;
-
-use super::super::resources::{Measured, at, items, text};
 
 /// The most devices one request can be given; a request for all of them is counted as this many.
 pub const ALLOCATION_MAX: i64 = 32;

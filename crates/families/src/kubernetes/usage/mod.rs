@@ -1,7 +1,7 @@
-//! How much one object uses, kind by kind. Everything else that can be counted counts as one.
+//! How much one object uses, kind by kind; a pod is added up by [`kinds::resources::pod`]. Everything else that can be
+//! counted counts as one.
 
 pub mod device;
-pub mod pod;
 pub mod service;
 pub mod volume;
 

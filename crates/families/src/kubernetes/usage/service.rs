@@ -1,8 +1,7 @@
 //! What a service uses: itself, node ports, a load balancer.
 
+use kinds::fields::{at, items, text};
 use serde_json::Value;
-
-use super::super::resources::{at, items, text};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ServiceUsage {

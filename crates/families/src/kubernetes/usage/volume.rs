@@ -1,8 +1,8 @@
 //! What a persistent volume claim uses: storage, in whole bytes, of a storage class.
 
+use kinds::fields::{at, text};
+use kinds::resources::{Measured, UsageError, quantity_of};
 use serde_json::Value;
-
-use super::super::resources::{Measured, UsageError, at, quantity_of, text};
 
 /// The legacy way to name a claim's class; where present it wins.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";

@@ -15,6 +15,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{self, Builder};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kinds::strategies::webhooks::Target;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -23,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::target::Target;
+use super::target::address;
 use crate::core::Cache;
 
 /// The largest answer read: a patch may replace the largest object we store, written in base64.
@@ -135,7 +136,7 @@ struct ConnectError(String);
 impl Way {
     async fn connect(&self) -> Result<Stream, ConnectError> {
         let cache = self.cache.upgrade().ok_or_else(|| ConnectError("the server is stopping".into()))?;
-        let (host, port) = self.target.address(&cache).map_err(ConnectError)?;
+        let (host, port) = address(&self.target, &cache).map_err(ConnectError)?;
         drop(cache);
         let tcp = TcpStream::connect((host.as_str(), port)).await;
         let tcp = tcp.map_err(|error| ConnectError(format!("dial tcp {host}:{port}: connect: {error}")))?;

@@ -5,20 +5,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kinds::field_error::FieldError;
+use kinds::strategies::webhooks::{CONDITION_VARIABLES, Target};
 use rules::cel::Program;
 use rules::selector::LabelSelector;
 use serde_json::Value;
 
 use super::client::Client;
-use super::target::Target;
 use crate::core::Cache;
-
-/// What a condition may speak of. Kubernetes has an `authorizer` as well; asking it from an expression is not offered.
-const CONDITION_VARIABLES: [&str; 3] = ["object", "oldObject", "request"];
-
-/// Conditions one webhook may have; Kubernetes' bound.
-const CONDITIONS_MAX: usize = 64;
 
 const TIMEOUT_SECONDS: u64 = 10;
 
@@ -138,54 +131,6 @@ impl Rule {
             },
         }
     }
-}
-
-/// What is wrong with the webhooks of a configuration that its strategy does not look at: where they are, and their
-/// expressions.
-pub(super) fn problems(configuration: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (at, hook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("webhooks[{at}]");
-        let config = &hook["clientConfig"];
-        match (config["url"].as_str(), config["service"].is_object()) {
-            (Some(url), false) => {
-                if let Err(why) = Target::read(config) {
-                    errors.push(FieldError::invalid(format!("{path}.clientConfig.url"), url, why));
-                }
-            }
-            (None, true) => {
-                if let Err(why) = Target::read(config) {
-                    errors.push(FieldError::required(format!("{path}.clientConfig.service"), why));
-                }
-            }
-            _ => {
-                let path = format!("{path}.clientConfig");
-                errors.push(FieldError::required(path, "exactly one of url or service is required"));
-            }
-        }
-        for field in ["namespaceSelector", "objectSelector"] {
-            let selector = hook.get(field).filter(|selector| !selector.is_null()).map(LabelSelector::from_object);
-            if let Some(Err(error)) = selector {
-                errors.push(FieldError::invalid(format!("{path}.{field}"), hook[field].clone(), error.to_string()));
-            }
-        }
-        let conditions = hook["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
-        if conditions.len() > CONDITIONS_MAX {
-            errors.push(FieldError::too_many(format!("{path}.matchConditions"), conditions.len(), CONDITIONS_MAX));
-        }
-        for (number, condition) in conditions.iter().enumerate().take(CONDITIONS_MAX) {
-            let path = format!("{path}.matchConditions[{number}].expression");
-            match text(condition, "expression") {
-                "" => errors.push(FieldError::required(path, "")),
-                source => {
-                    if let Err(error) = Program::compile(source, &CONDITION_VARIABLES) {
-                        errors.push(FieldError::invalid(path, source, format!("compilation failed: {error}")));
-                    }
-                }
-            }
-        }
-    }
-    errors
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
-use kinds::field_error::FieldError;
 use parking_lot::Mutex;
 use rules::GroupResource;
 use serde_json::Value;
@@ -250,11 +249,6 @@ impl Webhooks {
         }
         Ok(())
     }
-}
-
-/// What is wrong with the webhooks of a configuration, beyond its schema.
-pub fn problems(configuration: &Value) -> Vec<FieldError> {
-    hook::problems(configuration)
 }
 
 fn is_exempt(request: &Request<'_>) -> bool {

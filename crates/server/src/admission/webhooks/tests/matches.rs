@@ -126,34 +126,3 @@ fn a_rule_for_another_version_means_this_one_too_unless_told_otherwise() {
     assert_eq!(matched(&bench, json!({"rules": rule, "matchPolicy": "Equivalent"}), &asked, &json!({})), "as v1");
     assert_eq!(matched(&bench, json!({"rules": rule, "matchPolicy": "Exact"}), &asked, &json!({})), "no");
 }
-
-#[test]
-fn bad_webhooks_are_found_before_they_are_stored() {
-    let cases = [
-        (
-            json!({"clientConfig": {}}),
-            "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
-        ),
-        (json!({"clientConfig": {"url": "https://a/", "service": {}}}), "webhooks[0].clientConfig: Required value"),
-        (json!({"clientConfig": {"url": "http://a/x"}}), "'https' is the only allowed URL scheme"),
-        (json!({"clientConfig": {"url": "https://u@a/x"}}), "user information is not permitted in the URL"),
-        (json!({"clientConfig": {"url": "https://a/x?y=1"}}), "query parameters are not permitted in the URL"),
-        (json!({"clientConfig": {"url": "https://a/x#y"}}), "fragments are not permitted in the URL"),
-        (json!({"clientConfig": {"service": {"name": "a"}}}), "service namespace and name are required"),
-        (json!({"matchConditions": [{"name": "c", "expression": "a +"}]}), "webhooks[0].matchConditions[0].expression"),
-        (
-            json!({"matchConditions": [{"name": "c", "expression": "authorizer"}]}),
-            "undeclared reference to 'authorizer'",
-        ),
-        (
-            json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}),
-            "webhooks[0].objectSelector",
-        ),
-        (json!({}), ""),
-    ];
-    for (fields, expected) in cases {
-        let found = problems(&json!({"webhooks": [hook("h", "https://a/", "", fields.clone())]}));
-        let text = if found.is_empty() { String::new() } else { kinds::field_error::join(&found) };
-        assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{fields}: {text}");
-    }
-}

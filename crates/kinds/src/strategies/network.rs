@@ -1,10 +1,10 @@
 //! How traffic finds pods: endpoints, ingresses, policies. Nothing here routes any.
 
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, each, given, within};
+use crate::field_error::FieldError;
 
 pub struct AllEndpoints;
 pub struct EndpointSlices;

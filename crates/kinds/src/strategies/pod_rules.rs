@@ -3,14 +3,13 @@
 
 use std::collections::HashSet;
 
-use kinds::field_error::FieldError;
 use rules::selector::{dns_subdomain_problems, label_key_problems, label_value_problems};
 use serde_json::Value;
 
-use super::NameRule;
 use super::amounts::{overhead, pod_level, requirements};
 use super::fill::text;
-use crate::api::name_problems;
+use crate::field_error::FieldError;
+use crate::names::{NameRule, name_problems};
 
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];

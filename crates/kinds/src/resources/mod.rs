@@ -1,9 +1,15 @@
 //! ResourceLists as they are added up: amounts by name, exact, with the format Kubernetes would print them in.
 
+pub mod names;
+pub mod pod;
+mod qos;
+
 use std::collections::BTreeMap;
 
 use quantity::{Amount, Format, Quantity};
 use serde_json::Value;
+
+pub use qos::{QosClass, computed_qos_class, qos_class};
 
 /// An amount and the suffixes it is printed with.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
@@ -124,10 +130,12 @@ impl Resources {
         Ok(read)
     }
 
+    #[inline]
     pub fn common(&self, name: Common) -> Option<Measured> {
         self.common[name.place()]
     }
 
+    #[inline]
     pub fn get(&self, name: &str) -> Option<Measured> {
         match Common::of(name) {
             Some(common) => self.common(common),
@@ -189,19 +197,8 @@ fn sum(had: Option<Measured>, more: Measured, name: &str) -> Result<Measured, Us
     }
 }
 
-/// Follows field names down from a value. `pointer` would split and unescape text on every call.
-pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
-    path.iter().try_fold(value, |value, field| value.get(field))
-}
-
-/// The items of a list field, none if it is absent.
-pub fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
-    at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-pub fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
-    at(value, path).and_then(Value::as_str).unwrap_or("")
-}
+#[cfg(test)]
+mod pod_tests;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,12 @@
 //! Nodes: what a kubelet says of its machine. Nothing here runs pods on them.
 
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
+use super::Strategy;
 use super::amounts::overhead;
 use super::fill::{absent, each, text, within};
-use super::{NameRule, Strategy};
+use crate::field_error::FieldError;
+use crate::names::{NameRule, name_problems};
 
 pub struct Nodes;
 /// How pods are run, and what that costs beside their containers.
@@ -18,7 +19,7 @@ impl Strategy for RuntimeClasses {
         if handler.is_empty() {
             errors.push(FieldError::required("handler", ""));
         } else {
-            let problems = crate::api::name_problems(handler, NameRule::Label);
+            let problems = name_problems(handler, NameRule::Label);
             errors.extend(problems.into_iter().map(|why| FieldError::invalid("handler", handler, why)));
         }
         overhead(object.pointer("/overhead/podFixed"), "overhead", &mut errors);

@@ -5,14 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kinds::field_error::FieldError;
 use rules::selector::dns_subdomain_problems;
 use serde_json::Value;
 
+use super::Strategy;
 use super::fill::{blank, each, given, text, within};
 use super::pod_rules::items;
-use super::{NameRule, Strategy};
-use crate::api::name_problems;
+use crate::field_error::FieldError;
+use crate::names::{NameRule, name_problems};
 
 pub struct ResourceClaims;
 

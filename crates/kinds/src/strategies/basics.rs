@@ -1,11 +1,12 @@
 //! Namespaces, Secrets, ConfigMaps and other small kinds.
 
 use base64::Engine as _;
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
-use super::fill::{absent, blank, each, given, text, within};
-use super::{NameRule, Strategy};
+use super::Strategy;
+use super::fill::{absent, blank, each, text, within};
+use crate::field_error::FieldError;
+use crate::names::NameRule;
 
 pub struct Namespaces;
 pub struct Secrets;
@@ -16,7 +17,6 @@ pub struct Quotas;
 pub struct LimitRanges;
 pub struct Roles;
 pub struct Bindings;
-pub struct Webhooks;
 pub struct Events;
 pub struct Counted;
 
@@ -293,56 +293,6 @@ impl Strategy for Bindings {
 
     fn name_rule(&self) -> NameRule {
         NameRule::PathSegment
-    }
-}
-
-impl Strategy for Webhooks {
-    fn default(&self, object: &mut Value) {
-        let mutating = text(object, "kind").starts_with("Mutating");
-        each(object, "webhooks", |hook| {
-            absent(hook, "failurePolicy", "Fail");
-            absent(hook, "matchPolicy", "Equivalent");
-            absent(hook, "namespaceSelector", json!({}));
-            absent(hook, "objectSelector", json!({}));
-            absent(hook, "timeoutSeconds", 10);
-            if mutating {
-                absent(hook, "reinvocationPolicy", "Never");
-            }
-            each(hook, "rules", |rule| absent(rule, "scope", "*"));
-            if let Some(service) = given(hook, "clientConfig").and_then(|config| given(config, "service")) {
-                absent(service, "port", 443);
-            }
-        });
-    }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = crate::admission::webhooks::problems(object);
-        for (at, hook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
-            let path = format!("webhooks[{at}]");
-            if text(hook, "name").is_empty() {
-                errors.push(FieldError::required(format!("{path}.name"), ""));
-            }
-            let effects = text(hook, "sideEffects");
-            if !matches!(effects, "None" | "NoneOnDryRun") {
-                let known = ["None", "NoneOnDryRun"];
-                errors.push(FieldError::not_supported(format!("{path}.sideEffects"), effects, &known));
-            }
-            let seconds = hook.get("timeoutSeconds").and_then(Value::as_i64).unwrap_or(10);
-            if !(1..=30).contains(&seconds) {
-                let detail = "the timeout value must be between 1 and 30 seconds";
-                errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), seconds, detail));
-            }
-            let versions = hook["admissionReviewVersions"].as_array().map_or(&[][..], Vec::as_slice);
-            if !versions.iter().any(|version| version == "v1") {
-                let detail = "must include at least one of v1, v1beta1";
-                errors.push(FieldError::invalid(format!("{path}.admissionReviewVersions"), json!(versions), detail));
-            }
-        }
-        errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        true
     }
 }
 

@@ -1,12 +1,12 @@
 //! Claims, volumes and their classes.
 
-use families::kubernetes::resources::quantity_of;
-use kinds::field_error::FieldError;
 use quantity::Amount;
 use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, given, text, within};
+use crate::field_error::FieldError;
+use crate::resources::quantity_of;
 
 pub struct Claims;
 pub struct Volumes;

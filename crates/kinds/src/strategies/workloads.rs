@@ -1,12 +1,12 @@
 //! Kinds that make pods: Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs.
 
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, each, given, text, within};
 use super::pod_rules::template_spec;
 use super::pod_spec::default_template;
+use crate::field_error::FieldError;
 
 /// The kinds of this file differ in defaults and little else.
 pub struct Workload {

@@ -1,16 +1,17 @@
 //! CustomResourceDefinitions: names, versions and schemas that can be served the moment they are stored.
 
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::Strategy;
 use super::fill::{absent, blank, given, text, within};
-use crate::registry;
+use crate::field_error::{FieldError, Path};
+use crate::names::{NameRule, name_problems};
+use crate::structural::Structural;
 
 pub struct Definitions;
 
 /// Held until a controller has removed every object of the kind.
-pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Most versions of one definition. Each has a schema that is compiled; the most that projects carry along is a dozen.
 const VERSIONS_MAX: usize = 64;
@@ -87,7 +88,7 @@ impl Strategy for Definitions {
 }
 
 /// From the moment a version is the stored one, there may be objects of it.
-pub(crate) fn note_stored_version(object: &mut Value) {
+pub fn note_stored_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).cloned().unwrap_or_default();
     let stored = versions.iter().find(|version| version["storage"] == true).map(|version| version["name"].clone());
     let Some(status) = within(object, "status") else { return };
@@ -122,7 +123,7 @@ const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_POLICY: &str = "https://github.com/kubernetes/enhancements/pull/1111";
 
 /// Groups of the Kubernetes project are for what it has approved, or for those who say openly that it has not.
-pub(crate) fn unapproved(object: &Value) -> Option<FieldError> {
+pub fn unapproved(object: &Value) -> Option<FieldError> {
     let group = text(&object["spec"], "group");
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()
@@ -207,7 +208,7 @@ fn not_a_label(field: &str, name: &str) -> Option<FieldError> {
     if name.is_empty() {
         return None;
     }
-    let problem = crate::api::name_problems(name, super::NameRule::Label1035).into_iter().next()?;
+    let problem = name_problems(name, NameRule::Label1035).into_iter().next()?;
     Some(FieldError::invalid(field, name, problem))
 }
 
@@ -239,7 +240,7 @@ fn versions(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::required(field, "schemas are required"));
             continue;
         }
-        if let Err(found) = registry::structural(version, number) {
+        if let Err(found) = structural(version, number) {
             errors.extend(found);
         }
         for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
@@ -255,6 +256,17 @@ fn versions(object: &Value) -> Vec<FieldError> {
         errors.push(FieldError::not_supported(field, "Webhook", &["None"]));
     }
     errors
+}
+
+/// The compiled schema of the n-th version. A version without one keeps whatever it is sent.
+pub fn structural(version: &Value, number: usize) -> Result<Structural, Vec<FieldError>> {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&open);
+    let (spec, versions) = (Path::new("spec"), "versions");
+    let versions = spec.child(versions);
+    let version = versions.index(number);
+    let inner = version.child("schema");
+    Structural::compile(schema, &inner.child("openAPIV3Schema"))
 }
 
 #[cfg(test)]
@@ -278,17 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_served_as_soon_as_it_is_stored() {
+    fn a_definition_can_be_served_as_soon_as_it_is_stored() {
         let mut object = definition();
         Definitions.default(&mut object);
         Definitions.prepare_create(&mut object);
         assert_eq!(Definitions.validate(&object), []);
         assert_eq!(object["spec"]["names"]["listKind"], "WidgetList");
         assert_eq!(object["status"]["storedVersions"], json!(["v1"]));
-        let served = registry::define(&object).unwrap();
-        assert_eq!(&*served[0].kind, "Widget");
-        let errors = served[0].custom.as_ref().unwrap().structural.validate(&json!({"spec": {"size": 11}}), None);
-        assert_eq!(errors.len(), 1);
+        let schema = structural(&object["spec"]["versions"][0], 0).unwrap();
+        assert_eq!(schema.validate(&json!({"spec": {"size": 11}}), None).len(), 1);
     }
 
     #[test]

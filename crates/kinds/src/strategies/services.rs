@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
+use super::Strategy;
 use super::fill::{absent, blank, each, text, within};
 use super::pod_rules::{items, port_number};
-use super::{NameRule, Strategy};
-use crate::api::name_problems;
+use crate::field_error::FieldError;
+use crate::names::{NameRule, name_problems};
 
 pub struct Services;
 

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use families::kubernetes::usage::pod::{QosClass, computed_qos_class};
-use kinds::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::fill::{absent, text, within};
 use super::pod_rules::{items, pod_spec};
 use super::pod_spec::{default_host_ports, default_pod_requests, default_pod_spec};
 use super::{Strategy, amounts};
+use crate::field_error::FieldError;
+use crate::resources::{QosClass, computed_qos_class};
 
 pub struct Pods;
 
@@ -143,7 +143,7 @@ fn default_pod_level(pod: &mut Value) {
     if limits.is_empty() {
         return;
     }
-    let asked = families::kubernetes::usage::pod::container_requests(pod).unwrap_or_default();
+    let asked = crate::resources::pod::container_requests(pod).unwrap_or_default();
     let Some(resources) = pod.get_mut("spec").and_then(|spec| spec.get_mut("resources")) else { return };
     let Some(requests) = within(resources, "requests") else { return };
     for (name, amount) in asked {

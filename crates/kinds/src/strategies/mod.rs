@@ -1,11 +1,11 @@
-//! What the server does to objects of a kind beyond its schema: defaults that are code, checks, what an update keeps.
+//! What is done to objects of a built-in kind beyond its schema: defaults that are code, checks, what an update keeps.
 //!
 //! A kind without a strategy of its own gets [`Plain`], which does nothing. Everything here is pure.
 
 mod amounts;
 mod autoscalers;
 mod basics;
-pub(crate) mod definitions;
+pub mod definitions;
 mod devices;
 mod fill;
 mod network;
@@ -15,10 +15,13 @@ mod pod_spec;
 mod pods;
 mod services;
 mod storage;
+pub mod webhooks;
 mod workloads;
 
-use kinds::field_error::FieldError;
 use serde_json::Value;
+
+use crate::field_error::FieldError;
+use crate::names::NameRule;
 
 /// What may differ from kind to kind.
 pub trait Strategy: Send + Sync {
@@ -119,19 +122,6 @@ pub trait Strategy: Send + Sync {
     }
 }
 
-/// The form a name must have.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum NameRule {
-    /// RFC 1123 subdomain, the usual.
-    Subdomain,
-    /// RFC 1123 label.
-    Label,
-    /// RFC 1035 label (Services).
-    Label1035,
-    /// Anything that can stand as one segment of a path (roles and bindings).
-    PathSegment,
-}
-
 /// Kinds that need nothing beyond their schema.
 pub struct Plain;
 
@@ -170,7 +160,7 @@ pub fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("storage.k8s.io", "volumeattributesclasses") => &storage::AttributesClasses,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &basics::Roles,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &basics::Bindings,
-        ("admissionregistration.k8s.io", _) => &basics::Webhooks,
+        ("admissionregistration.k8s.io", _) => &webhooks::Webhooks,
         ("networking.k8s.io", "networkpolicies") => &network::NetworkPolicies,
         ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => &devices::ResourceClaims,
         ("networking.k8s.io", "ingresses") => &network::Ingresses,

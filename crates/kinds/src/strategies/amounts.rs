@@ -6,15 +6,16 @@
 
 use std::collections::HashMap;
 
-use families::kubernetes::names::{is_extended, is_native, is_standard, qualified_name_errors};
-use families::kubernetes::resources::{Resources, quantity_of};
-use families::kubernetes::usage::pod::{computed_qos_class, containers_ask, qos_class};
-use kinds::field_error::FieldError;
 use quantity::{Amount, Quantity};
+use rules::selector::label_key_problems;
 use serde_json::{Value, json};
 
 use super::fill::text;
 use super::pod_rules::items;
+use crate::field_error::FieldError;
+use crate::resources::names::{is_extended, is_native, is_standard};
+use crate::resources::pod::containers_ask;
+use crate::resources::{Resources, computed_qos_class, qos_class, quantity_of};
 
 /// What a pod may state as a whole, as Kubernetes lists it.
 const POD_LEVEL: [&str; 3] = ["cpu", "hugepages-", "memory"];
@@ -204,7 +205,7 @@ fn is_multiple(amount: &Quantity, page: &str) -> bool {
 
 /// The name as a name, of whatever.
 fn is_well_named(name: &str, path: &str, errors: &mut Vec<FieldError>) -> bool {
-    let problems = qualified_name_errors(name);
+    let problems = label_key_problems(name);
     let is_fine = problems.is_empty();
     errors.extend(problems.into_iter().map(|why| FieldError::invalid(path, name, why)));
     if is_fine && !name.contains('/') && !is_standard(name) {
