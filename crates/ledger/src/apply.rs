@@ -25,7 +25,7 @@ impl Ledger {
                 };
                 (lines, Some(pending), outcome)
             }
-            Verdict::Queue { pending } => (Lines::new(), Some(pending), Outcome::Queued),
+            Verdict::Queue { lines, pending } => (lines, Some(pending), Outcome::Queued),
         };
         let mut step = self.begin();
         if let (Outcome::Queued, Some(Pending::Wait { wanted, .. })) = (&outcome, pending.as_deref()) {

@@ -11,7 +11,7 @@ use crate::charge::{Line, amount_on, larger_of, same_lines};
 use crate::error::AuditError;
 use crate::ledger::Ledger;
 use crate::subjects::{Pending, Subject};
-use crate::terms::Place;
+use crate::terms::{Place, Turn};
 
 #[derive(Default)]
 struct Recount {
@@ -117,20 +117,29 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Some(Pending::Wait { discipline, position, wanted }) => {
-                if !subject.lines.is_empty() || wanted.is_empty() || !sorted(wanted) || !positive(wanted) {
-                    return wrong(format!("{} waits in a wrong way", name()));
-                }
-                let place = Place::new(position, id);
+            Some(Pending::Wait { turn, wanted }) => {
+                let place = Place::new(&turn.position, id);
+                let mut waits = false;
                 for line in wanted {
+                    let need = line.amount().checked_sub(amount_on(&subject.lines, line.account));
+                    let Some(need) = need.filter(|need| !need.is_negative()) else {
+                        return wrong(format!("{} waits for less than it has", name()));
+                    };
                     let found = self.queue(line.account).and_then(|queue| queue.get(&place));
-                    let fits = found.is_some_and(|waiter| {
-                        waiter.slot == slot && waiter.need == line.amount() && waiter.discipline == *discipline
-                    });
+                    let fits = match found {
+                        None => need.is_zero(),
+                        Some(one) => {
+                            one.slot == slot && one.need == need && !need.is_zero() && one.discipline == turn.discipline
+                        }
+                    };
                     let Some(recount) = recounts.get_mut(line.account.at()).filter(|_| fits) else {
                         return wrong(format!("{} is not in a line it stands in", name()));
                     };
-                    recount.waiting += 1;
+                    recount.waiting += usize::from(found.is_some());
+                    waits |= found.is_some();
+                }
+                if !waits || !sorted(wanted) || !positive(wanted) {
+                    return wrong(format!("{} waits in a wrong way", name()));
                 }
                 Ok(())
             }
@@ -188,7 +197,7 @@ impl Ledger {
             Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
                 digest.text(&format!("hold {expires_at_ms} {:?} {:?}", by_key(wanted), by_key(settled)));
             }
-            Some(Pending::Wait { discipline, position, wanted }) => {
+            Some(Pending::Wait { turn: Turn { discipline, position }, wanted }) => {
                 digest.text(&format!("wait {discipline:?} {position:?} {:?}", by_key(wanted)));
             }
         }

@@ -6,7 +6,8 @@
 use quantity::{Amount, Format};
 use smallvec::SmallVec;
 
-use crate::account::AccountId;
+use crate::account::{AccountId, difference};
+use crate::terms::Terms;
 
 /// Most charges in one vector. The widest object known charges some dozens of accounts; the bound keeps one command
 /// from turning into a long pause for everyone.
@@ -16,12 +17,25 @@ pub const CHARGES_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubjectId(pub u128);
 
-/// How much one subject takes from one account, and how that number was written.
+/// How much one subject takes from one account, how that number was written, and on which terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Charge {
     pub account: AccountId,
     pub amount: Amount,
     pub format: Format,
+    pub terms: Terms,
+}
+
+impl Charge {
+    /// A charge that is enforced.
+    pub fn new(account: AccountId, amount: Amount, format: Format) -> Charge {
+        Charge { account, amount, format, terms: Terms::Enforced }
+    }
+
+    /// The same on other terms.
+    pub fn on(self, terms: Terms) -> Charge {
+        Charge { terms, ..self }
+    }
 }
 
 /// Lines of one subject, sorted by account, each account once, no zero. Four fit without a heap block, which covers
@@ -67,7 +81,7 @@ impl Line {
     }
 
     pub fn charge(&self) -> Charge {
-        Charge { account: self.account, amount: self.amount(), format: self.format() }
+        Charge::new(self.account, self.amount(), self.format())
     }
 
     /// The same line without its place in a roster.
@@ -111,6 +125,32 @@ pub(crate) fn larger_of(settled: &[Line], wanted: &[Line]) -> Lines {
         larger.push(line.unplaced());
     }
     larger
+}
+
+/// All lines of both; where both name an account, that of `over`.
+pub(crate) fn overlaid(under: &[Line], over: &[Line]) -> Lines {
+    pairs(under, over).filter_map(|(_, under, over)| over.or(under)).map(Line::unplaced).collect()
+}
+
+/// The lines on accounts that `others` do not name.
+pub(crate) fn outside(lines: &[Line], others: &[Line]) -> Lines {
+    let alone = pairs(lines, others).filter_map(|(_, line, other)| line.filter(|_| other.is_none()));
+    alone.map(Line::unplaced).collect()
+}
+
+/// What a subject has of what it wants: on every account the smaller of the two.
+pub(crate) fn smaller_of(occupied: &[Line], wanted: &[Line]) -> Lines {
+    let both = pairs(occupied, wanted).filter_map(|(_, occupied, wanted)| occupied.zip(wanted));
+    let smaller = both.map(|(occupied, wanted)| if occupied.amount() < wanted.amount() { occupied } else { wanted });
+    smaller.map(Line::unplaced).collect()
+}
+
+/// What `wanted` takes beyond what is occupied, account by account, where it does.
+pub(crate) fn needs<'a>(occupied: &'a [Line], wanted: &'a [Line]) -> impl Iterator<Item = (AccountId, Amount)> + 'a {
+    pairs(occupied, wanted).filter_map(|(account, occupied, wanted)| {
+        let need = difference(wanted?.amount(), occupied.map_or(Amount::ZERO, Line::amount));
+        (need > Amount::ZERO).then_some((account, need))
+    })
 }
 
 /// Walks two sorted vectors together: every account of either, once, in order.

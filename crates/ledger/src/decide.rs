@@ -7,11 +7,14 @@ use quantity::Amount;
 
 use crate::account::{AccountId, AccountKey, Balance, Limit, difference, sum};
 use crate::answer::{Denied, Outcome, Reason, Receipt, Refusal};
-use crate::charge::{CHARGES_MAX, Charge, Line, Lines, SubjectId, amount_on, larger_of, pairs, same_lines};
+use crate::charge::{
+    Charge, Line, Lines, SubjectId, amount_on, larger_of, needs, outside, overlaid, pairs, same_lines, smaller_of,
+};
 use crate::ledger::Ledger;
 use crate::queue::WAITERS_MAX;
 use crate::subjects::{Pending, SUBJECTS_MAX, Subject};
-use crate::terms::{Discipline, Place, Terms};
+use crate::terms::{Discipline, Place, Standing};
+use crate::wanted::Wanted;
 
 /// A decision that said yes, or said wait. Good for the ledger it was made on, until that takes another step.
 #[must_use = "a plan changes nothing until it is applied"]
@@ -31,8 +34,8 @@ pub(crate) enum Verdict {
     Charge { lines: Lines },
     /// Occupy these lines, of which the pending hold says what is settled.
     Hold { lines: Lines, pending: Box<Pending> },
-    /// Occupy nothing and stand in line.
-    Queue { pending: Box<Pending> },
+    /// Occupy these lines and stand in line for more.
+    Queue { lines: Lines, pending: Box<Pending> },
 }
 
 impl Plan {
@@ -49,31 +52,32 @@ impl Plan {
 
 impl Ledger {
     /// Decides for a subject's whole charge vector. Changes nothing.
-    pub fn decide(&self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Plan, Denied> {
-        let mut wanted = self.normalise(charges, *terms == Terms::Adopt)?;
-        if !matches!(terms, Terms::Charge | Terms::Adopt) {
-            // What may never come, or comes later, makes no room for others before it is there.
-            wanted.retain(|line| !line.amount().is_negative());
-        }
+    pub fn decide(&self, subject: SubjectId, charges: &[Charge], standing: &Standing) -> Result<Plan, Denied> {
+        let wanted = self.normalise(charges, standing)?;
         let slot = self.subjects.find(subject);
         let current = slot.map(|slot| self.subjects.get(slot));
-        let verdict = match self.as_asked(current, &wanted, terms) {
+        let verdict = match self.as_asked(current, &wanted, standing) {
             Some(verdict) => verdict,
-            None => self.judge(subject, current, wanted, terms)?,
+            None => self.judge(subject, current, wanted, standing)?,
         };
         Ok(Plan { decided_at: self.sequence, subject, slot, verdict })
     }
 
     /// Decides and applies.
-    pub fn charge(&mut self, subject: SubjectId, charges: &[Charge], terms: &Terms) -> Result<Receipt, Denied> {
-        let plan = self.decide(subject, charges, terms)?;
+    pub fn charge(
+        &mut self,
+        subject: SubjectId,
+        charges: &[Charge],
+        standing: &Standing,
+    ) -> Result<Receipt, Denied> {
+        let plan = self.decide(subject, charges, standing)?;
         Ok(self.apply(plan))
     }
 
-    /// The balances of the named accounts if this were charged: by a new subject, or in place of what a known one
-    /// has. Changes nothing.
+    /// The balances of the named accounts if this were charged now, whatever its terms: by a new subject, or in place of
+    /// what a known one has. Changes nothing.
     pub fn what_if(&self, subject: Option<SubjectId>, charges: &[Charge]) -> Result<Vec<Balance>, Denied> {
-        let wanted = self.normalise(charges, false)?;
+        let wanted = self.enforced(charges)?;
         let current = subject.and_then(|subject| self.subjects.find(subject)).map(|slot| self.subjects.get(slot));
         let occupied = current.map_or(&[][..], |current| &current.lines);
         self.check_growth(occupied, &wanted)?;
@@ -95,21 +99,21 @@ impl Ledger {
     }
 
     /// The verdict when the subject already is what is asked, so that a repeated request is answered as the first.
-    fn as_asked(&self, current: Option<&Subject>, wanted: &Lines, terms: &Terms) -> Option<Verdict> {
+    fn as_asked(&self, current: Option<&Subject>, wanted: &Wanted, standing: &Standing) -> Option<Verdict> {
         let Some(current) = current else {
             // Nothing asked for a subject that has nothing.
             let nothing = Verdict::Unchanged { outcome: Outcome::Granted, sequence: self.sequence };
             return wanted.is_empty().then_some(nothing);
         };
-        let same = match (current.pending.as_deref(), terms) {
-            (None, _) => same_lines(&current.lines, wanted),
-            (Some(Pending::Hold { expires_at_ms: now, wanted: held, .. }), Terms::Hold { expires_at_ms }) => {
-                now == expires_at_ms && same_lines(held, wanted)
+        let same = match (current.pending.as_deref(), standing) {
+            (None, _) => wanted.is(&current.lines),
+            (Some(Pending::Hold { expires_at_ms: now, wanted: held, .. }), Standing::Held { expires_at_ms }) => {
+                now == expires_at_ms && wanted.is(held)
             }
-            (
-                Some(Pending::Wait { discipline: now, position: at, wanted: needs }),
-                Terms::Wait { discipline, position },
-            ) => now == discipline && at == position && same_lines(needs, wanted),
+            (Some(Pending::Wait { turn: now, wanted: needs }), Standing::InTurn(turn)) => {
+                let at_once = || same_lines(&outside(&current.lines, needs), &wanted.at_once());
+                now == turn && same_lines(needs, &wanted.in_line) && at_once()
+            }
             _ => false,
         };
         same.then(|| Verdict::Unchanged { outcome: current.outcome(), sequence: current.sequence })
@@ -119,45 +123,44 @@ impl Ledger {
         &self,
         subject: SubjectId,
         current: Option<&Subject>,
-        wanted: Lines,
-        terms: &Terms,
+        wanted: Wanted,
+        standing: &Standing,
     ) -> Result<Verdict, Denied> {
         if current.is_none() && self.subjects.len() >= SUBJECTS_MAX {
-            return Err(self.refused_by(wanted.iter().map(|line| (line.charge(), Reason::Full))));
+            return Err(self.refused_by(wanted.all().iter().map(|line| (line.charge(), Reason::Full))));
         }
         let occupied = current.map_or(&[][..], |current| &current.lines);
-        match terms {
-            Terms::Charge => {
-                self.check_growth(occupied, &wanted)?;
-                Ok(Verdict::Charge { lines: wanted })
-            }
-            // What is there already cannot be refused, nor may the end of the number type on one account keep it from
-            // being counted on the others: that account is full up to its last unit, and refuses whoever comes next.
-            Terms::Adopt => Ok(Verdict::Charge { lines: self.cut_to_type(occupied, wanted) }),
-            Terms::Hold { expires_at_ms } => {
-                let settled: Lines =
-                    current.map_or_else(Lines::new, |current| current.settled().iter().map(Line::unplaced).collect());
-                let lines = larger_of(&settled, &wanted);
-                self.check_growth(occupied, &lines)?;
-                let pending = Pending::Hold { expires_at_ms: *expires_at_ms, wanted, settled };
-                Ok(Verdict::Hold { lines, pending: Box::new(pending) })
-            }
-            Terms::Wait { discipline, position } => {
-                let place = Place::new(position, subject);
-                let may_pass = *discipline == Discipline::Greedy || !self.is_behind(occupied, &wanted, &place);
-                match self.check_growth(occupied, &wanted) {
-                    Ok(()) if may_pass => return Ok(Verdict::Charge { lines: wanted }),
-                    // No release makes these fit, so waiting would be forever.
-                    Err(denied) if denied.lines.iter().any(|line| line.reason == Reason::Overflow) => {
-                        return Err(denied);
-                    }
-                    Ok(()) | Err(_) => {}
-                }
-                self.check_queues(&wanted)?;
-                let pending = Pending::Wait { discipline: *discipline, position: position.clone(), wanted };
-                Ok(Verdict::Queue { pending: Box::new(pending) })
-            }
+        if let Standing::Held { expires_at_ms } = standing {
+            let settled: Lines =
+                current.map_or_else(Lines::new, |current| current.settled().iter().map(Line::unplaced).collect());
+            let lines = larger_of(&settled, &wanted.enforced);
+            self.check_growth(occupied, &lines)?;
+            let pending = Pending::Hold { expires_at_ms: *expires_at_ms, wanted: wanted.enforced, settled };
+            return Ok(Verdict::Hold { lines, pending: Box::new(pending) });
         }
+        self.check_growth(occupied, &wanted.enforced)?;
+        let Wanted { enforced, adopted, in_line } = wanted;
+        let mut lines = enforced;
+        if !adopted.is_empty() {
+            // What is there already cannot be refused, nor may the end of the number type on one account keep it from being
+            // counted on the others: that account is full up to its last unit, and refuses whoever comes next.
+            lines = overlaid(&lines, &self.cut_to_type(occupied, adopted));
+        }
+        let Some(turn) = standing.turn().filter(|_| !in_line.is_empty()) else {
+            return Ok(Verdict::Charge { lines });
+        };
+        let place = Place::new(&turn.position, subject);
+        let may_pass = turn.discipline == Discipline::Greedy || !self.is_behind(occupied, &in_line, &place);
+        match self.check_growth(occupied, &in_line) {
+            Ok(()) if may_pass => return Ok(Verdict::Charge { lines: overlaid(&lines, &in_line) }),
+            // No release makes these fit, so waiting would be forever.
+            Err(denied) if denied.lines.iter().any(|line| line.reason == Reason::Overflow) => return Err(denied),
+            Ok(()) | Err(_) => {}
+        }
+        self.check_queues(occupied, &in_line)?;
+        lines = overlaid(&lines, &smaller_of(occupied, &in_line));
+        let pending = Pending::Wait { turn: turn.clone(), wanted: in_line };
+        Ok(Verdict::Queue { lines, pending: Box::new(pending) })
     }
 
     /// Asks every account about the growth on it, and collects every no.
@@ -168,7 +171,7 @@ impl Ledger {
                 return None;
             }
             let account = self.known(new.account);
-            let charge = Charge { account: new.account, amount: growth, format: new.format() };
+            let charge = Charge::new(new.account, growth, new.format());
             let (room, reason) = match account.limit {
                 Limit::Enforced(_) => (account.room(), Reason::OverLimit),
                 _ => (account.room_of_type(), Reason::Overflow),
@@ -205,70 +208,18 @@ impl Ledger {
         })
     }
 
-    fn check_queues(&self, wanted: &[Line]) -> Result<(), Denied> {
-        let waiting = |line: &Line| self.known(line.account).queue.as_ref().map_or(0, |queue| queue.len());
-        if wanted.iter().all(|line| waiting(line) < WAITERS_MAX) {
+    /// Whether the lines of waiters have a place left.
+    fn check_queues(&self, occupied: &[Line], wanted: &[Line]) -> Result<(), Denied> {
+        let is_full = |account| self.queue(account).is_some_and(|queue| queue.len() >= WAITERS_MAX);
+        if !needs(occupied, wanted).any(|(account, _)| is_full(account)) {
             return Ok(());
         }
-        let full = wanted.iter().filter(|line| waiting(line) >= WAITERS_MAX);
+        let full = wanted.iter().filter(|line| is_full(line.account));
         Err(self.refused_by(full.map(|line| (line.charge(), Reason::Full))))
     }
 
-    /// Charges as lines: by account, each account once, no zero. The hot path allocates nothing.
-    /// What is adopted is not refused for being much: its sums end where the number type does.
-    fn normalise(&self, charges: &[Charge], adopt: bool) -> Result<Lines, Denied> {
-        if charges.len() > CHARGES_MAX && !adopt {
-            return Err(self.refused_by(charges.get(CHARGES_MAX).map(|charge| (*charge, Reason::TooManyCharges))));
-        }
-        let fault = |charge: &Charge| match self.get(charge.account) {
-            None => Some((*charge, Reason::UnknownAccount)),
-            Some(entry) if entry.may_be_charged(charge.amount) => None,
-            Some(entry) if entry.discounts && adopt => None,
-            Some(entry) if entry.discounts => Some((*charge, Reason::Overflow)),
-            Some(_) => Some((*charge, Reason::Negative)),
-        };
-        if charges.iter().any(|charge| fault(charge).is_some()) {
-            return Err(self.refused_by(charges.iter().filter_map(fault)));
-        }
-        let mut lines: Lines = charges
-            .iter()
-            .filter(|charge| !charge.amount.is_zero())
-            .map(|charge| Line::new(charge.account, charge.amount, charge.format))
-            .collect();
-        // What cannot be refused is counted as far as it goes.
-        let cut = |lines: &mut Lines| {
-            for line in lines.iter_mut().filter(|_| adopt) {
-                *line = Line::new(line.account, self.known(line.account).cut(line.amount()), line.format());
-            }
-        };
-        cut(&mut lines);
-        if lines.is_sorted_by(|left, right| left.account < right.account) {
-            return Ok(lines);
-        }
-        // Stable, so that of several charges on one account the first gives the format.
-        lines.sort_by_key(|line| line.account);
-        let mut merged = Lines::with_capacity(lines.len());
-        let mut too_much = Vec::new();
-        for line in lines {
-            match merged.last_mut().filter(|last: &&mut Line| last.account == line.account) {
-                None => merged.push(line),
-                Some(last) => match last.amount().checked_add(line.amount()) {
-                    Some(amount) => *last = Line::new(last.account, amount, last.format()),
-                    None if adopt => *last = Line::new(last.account, Amount::from_nanos(i128::MAX), last.format()),
-                    None => too_much.push((line.charge(), Reason::Overflow)),
-                },
-            }
-        }
-        // A discount may have made up for a charge.
-        merged.retain(|line| !line.amount().is_zero());
-        cut(&mut merged);
-        let beyond = |line: &&Line| !self.known(line.account).may_be_charged(line.amount());
-        too_much.extend(merged.iter().filter(beyond).map(|line| (line.charge(), Reason::Overflow)));
-        if too_much.is_empty() { Ok(merged) } else { Err(self.refused_by(too_much)) }
-    }
-
     /// The denial, ordered by account key, each account once.
-    fn refused_by(&self, refusals: impl IntoIterator<Item = (Charge, Reason)>) -> Denied {
+    pub(crate) fn refused_by(&self, refusals: impl IntoIterator<Item = (Charge, Reason)>) -> Denied {
         let mut lines: Vec<Refusal> =
             refusals.into_iter().map(|(charge, reason)| self.refusal(charge, reason)).collect();
         lines.sort_by(|left, right| left.key.cmp(&right.key).then(left.account.cmp(&right.account)));
@@ -277,7 +228,7 @@ impl Ledger {
     }
 
     fn refusal(&self, charge: Charge, reason: Reason) -> Refusal {
-        let Charge { account, amount: requested, format } = charge;
+        let Charge { account, amount: requested, format, .. } = charge;
         match self.get(account) {
             Some(entry) => {
                 let zero = entry.occupied().is_zero();

@@ -2,8 +2,8 @@
 
 use quantity::{Amount, Format};
 
-use crate::account::{AccountId, AccountKey, Balance};
-use crate::charge::{Line, SubjectId};
+use crate::account::{AccountId, AccountKey, Balance, difference};
+use crate::charge::{Line, SubjectId, amount_on, outside};
 use crate::ledger::{Ledger, State};
 use crate::queue::Waiter;
 use crate::subjects::Pending;
@@ -55,9 +55,14 @@ impl Ledger {
         let mut lines: Vec<ExplainedLine> = match known.pending.as_deref() {
             None => known.lines.iter().map(|line| self.explain_line(line)).collect(),
             Some(Pending::Hold { wanted, .. }) => wanted.iter().map(|line| self.explain_line(line)).collect(),
-            Some(Pending::Wait { discipline, position, wanted }) => {
-                let place = Place::new(position, subject);
-                wanted.iter().map(|line| self.explain_waiting(line, &place, *discipline)).collect()
+            Some(Pending::Wait { turn, wanted }) => {
+                let place = Place::new(&turn.position, subject);
+                let at_once = outside(&known.lines, wanted);
+                let at_once = at_once.iter().map(|line| self.explain_line(line));
+                let waited_for = wanted.iter().map(|line| {
+                    self.explain_waiting(line, need_of(&known.lines, line), &place, turn.discipline)
+                });
+                at_once.chain(waited_for).collect()
             }
         };
         lines.sort_by(|left, right| left.key.cmp(&right.key));
@@ -67,14 +72,18 @@ impl Ledger {
     /// The accounts for which a waiter waits, by key. Nobody is counted: in a long line this is much cheaper than to
     /// explain.
     pub fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
-        let pending = self.subjects.find(subject).and_then(|slot| self.subjects.get(slot).pending.as_deref());
-        let Some(Pending::Wait { discipline, position, wanted }) = pending else { return Vec::new() };
-        let place = Place::new(position, subject);
+        let Some(known) = self.subjects.find(subject).map(|slot| self.subjects.get(slot)) else { return Vec::new() };
+        let Some(Pending::Wait { turn, wanted }) = known.pending.as_deref() else { return Vec::new() };
+        let place = Place::new(&turn.position, subject);
         let mut lines: Vec<ExplainedLine> = Vec::new();
         for line in wanted {
+            let need = need_of(&known.lines, line);
+            if need.is_zero() {
+                continue;
+            }
             let room = self.known(line.account).room();
-            let missing = self.missing(line, room);
-            let first = match (self.queue(line.account), discipline) {
+            let missing = missing(need, room);
+            let first = match (self.queue(line.account), turn.discipline) {
                 (Some(queue), Discipline::Ordered) => queue.ahead_of(&place).find(|(_, one)| exhausts(one, room)),
                 _ => None,
             };
@@ -85,12 +94,6 @@ impl Ledger {
         }
         lines.sort_by(|left, right| left.key.cmp(&right.key));
         lines
-    }
-
-    /// How much an account lacks for a line. While over a lowered limit the excess is missing, too; beyond the number
-    /// type it cannot be told.
-    fn missing(&self, line: &Line, room: Amount) -> Option<Amount> {
-        (line.amount() > room).then(|| line.amount().checked_sub(room).unwrap_or(line.amount()))
     }
 
     fn explain_line(&self, line: &Line) -> ExplainedLine {
@@ -108,10 +111,13 @@ impl Ledger {
         }
     }
 
-    fn explain_waiting(&self, line: &Line, place: &Place, discipline: Discipline) -> ExplainedLine {
+    fn explain_waiting(&self, line: &Line, need: Amount, place: &Place, discipline: Discipline) -> ExplainedLine {
         let mut explained = self.explain_line(line);
+        if need.is_zero() {
+            return explained;
+        }
         let room = self.known(line.account).room();
-        explained.missing = self.missing(line, room);
+        explained.missing = missing(need, room);
         let Some(queue) = self.queue(line.account) else { return explained };
         for (ahead, waiter) in queue.ahead_of(place) {
             explained.ahead += 1;
@@ -124,6 +130,17 @@ impl Ledger {
         }
         explained
     }
+}
+
+/// How much more a waiter wants of an account than it has.
+fn need_of(occupied: &[Line], wanted: &Line) -> Amount {
+    difference(wanted.amount(), amount_on(occupied, wanted.account))
+}
+
+/// How much an account lacks of a need. While over a lowered limit the excess is missing, too; beyond the number type it
+/// cannot be told.
+fn missing(need: Amount, room: Amount) -> Option<Amount> {
+    (need > room).then(|| need.checked_sub(room).unwrap_or(need))
 }
 
 /// Whether a waiter keeps those behind it from an account.

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 use quantity::{Amount, Format};
 use smallvec::SmallVec;
 
@@ -14,11 +14,11 @@ use crate::account::{
 };
 use crate::answer::{Outcome, Receipt};
 use crate::changes::Changes;
-use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, pairs};
+use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, needs, outside, overlaid, pairs};
 use crate::error::LedgerError;
 use crate::queue::Waiter;
 use crate::subjects::{Pending, Subject, Subjects};
-use crate::terms::{Discipline, Place, Position};
+use crate::terms::{Discipline, Place, Terms, Turn};
 
 /// Accounts, live subjects and who waits. See the crate's head for the rules it keeps.
 #[derive(Clone, Debug, Default)]
@@ -40,9 +40,9 @@ pub struct Ledger {
 /// A subject as the ledger knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectView {
-    /// What is charged, held or waited for.
+    /// What is charged, held or waited for; in line is what it waits for.
     pub charges: Vec<Charge>,
-    /// What stays charged if a hold expires; empty in every other state.
+    /// What stays charged if a hold expires, and what is charged while it waits; empty for whom is simply charged.
     pub settled: Vec<Charge>,
     pub state: State,
     /// The step that made it so.
@@ -53,7 +53,7 @@ pub struct SubjectView {
 pub enum State {
     Charged,
     Held { expires_at_ms: i64 },
-    Waiting { discipline: Discipline, position: Position },
+    Waiting(Turn),
 }
 
 /// What one step does, gathered on the way.
@@ -212,26 +212,18 @@ impl Ledger {
     /// is left with nothing is gone; a waiter that is left with no need has what it asked for.
     pub fn close(&mut self, account: AccountId) -> Result<Receipt, LedgerError> {
         let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
-        let occupants = entry.roster.clone();
         let waiters: Vec<u32> =
             entry.queue.iter().flat_map(|queue| queue.iter()).map(|(_, waiter)| waiter.slot).collect();
+        let mut occupants = entry.roster.clone();
+        if !waiters.is_empty() {
+            let known: HashSet<u32, FixedState> = waiters.iter().copied().collect();
+            occupants.retain(|slot| !known.contains(slot));
+        }
         let mut step = self.begin();
         step.touched.push(account);
-        for slot in occupants {
-            let subject = self.subjects.get(slot);
-            let (lines, pending) = (without(&subject.lines, account), subject.pending.as_deref());
-            let pending = match pending {
-                Some(Pending::Hold { expires_at_ms, wanted, settled }) => Some(Box::new(Pending::Hold {
-                    expires_at_ms: *expires_at_ms,
-                    wanted: without(wanted, account),
-                    settled: without(settled, account),
-                })),
-                Some(Pending::Wait { .. }) | None => None,
-            };
-            self.replace(slot, lines, pending, &mut step);
-        }
-        for slot in waiters {
-            self.forget_need(slot, account, &mut step);
+        // Whoever waits for it comes in the order of service, because it may be served by this.
+        for slot in occupants.into_iter().chain(waiters) {
+            self.forget(slot, account, &mut step);
         }
         let entry = self.accounts[account.at()].take().expect("the account was open a moment ago");
         self.vacant.insert(account.0);
@@ -253,20 +245,32 @@ impl Ledger {
         Ok(step.receipt(Outcome::Closed))
     }
 
-    /// Takes one account out of what a waiter wants. With nothing left it is served; else its other accounts are
-    /// looked at again.
-    fn forget_need(&mut self, slot: u32, account: AccountId, step: &mut Step) {
+    /// Takes one account out of all that a subject has, holds and waits for. A waiter that needs no more is served; else
+    /// its other accounts are looked at again.
+    fn forget(&mut self, slot: u32, account: AccountId, step: &mut Step) {
         let subject = self.subjects.get(slot);
-        let Some(Pending::Wait { discipline, position, wanted }) = subject.pending.as_deref() else { return };
-        let wanted = without(wanted, account);
-        if wanted.is_empty() {
-            step.woken.push(subject.id());
-            self.replace(slot, Lines::new(), None, step);
-        } else {
-            step.freed.extend(wanted.iter().map(|line| line.account));
-            let pending = Pending::Wait { discipline: *discipline, position: position.clone(), wanted };
-            self.replace(slot, Lines::new(), Some(Box::new(pending)), step);
-        }
+        let lines = without(&subject.lines, account);
+        let pending = match subject.pending.as_deref() {
+            None => None,
+            Some(Pending::Hold { expires_at_ms, wanted, settled }) => Some(Pending::Hold {
+                expires_at_ms: *expires_at_ms,
+                wanted: without(wanted, account),
+                settled: without(settled, account),
+            }),
+            Some(Pending::Wait { turn, wanted }) => {
+                let wanted = without(wanted, account);
+                let needed: SmallVec<[AccountId; 4]> = needs(&lines, &wanted).map(|(account, _)| account).collect();
+                if needed.is_empty() {
+                    let lines = overlaid(&lines, &wanted);
+                    step.woken.push(subject.id());
+                    self.replace(slot, lines, None, step);
+                    return;
+                }
+                step.freed.extend(needed);
+                Some(Pending::Wait { turn: turn.clone(), wanted })
+            }
+        };
+        self.replace(slot, lines, pending.map(Box::new), step);
     }
 
     /// Gives the next step its number.
@@ -346,7 +350,7 @@ impl Ledger {
             self.subjects.remove(slot);
             return;
         }
-        self.enter_pending(slot, id, pending.as_deref());
+        self.enter_pending(slot, id, &placed, pending.as_deref());
         let subject = self.subjects.get_mut(slot);
         subject.lines = placed;
         subject.pending = pending;
@@ -407,18 +411,20 @@ impl Ledger {
             Some(Pending::Hold { expires_at_ms, .. }) => {
                 self.expiries.remove(&(*expires_at_ms, id));
             }
-            Some(Pending::Wait { discipline, position, wanted }) => {
-                let place = Place::new(position, id);
+            Some(Pending::Wait { turn, wanted }) => {
+                let place = Place::new(&turn.position, id);
                 for line in wanted {
                     let entry = self.known_mut(line.account);
                     let Some(queue) = entry.queue.as_mut() else { continue };
-                    queue.remove(&place);
+                    if !queue.remove(&place) {
+                        continue;
+                    }
                     if queue.is_empty() {
                         entry.queue = None;
                     }
                     step.touched.push(line.account);
                     // Whoever stood behind it in order may be next.
-                    if *discipline == Discipline::Ordered {
+                    if turn.discipline == Discipline::Ordered {
                         step.freed.push(line.account);
                     }
                 }
@@ -426,17 +432,18 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn enter_pending(&mut self, slot: u32, id: SubjectId, pending: Option<&Pending>) {
+    /// The lines are what the subject has meanwhile.
+    pub(crate) fn enter_pending(&mut self, slot: u32, id: SubjectId, lines: &[Line], pending: Option<&Pending>) {
         match pending {
             None => {}
             Some(Pending::Hold { expires_at_ms, .. }) => {
                 self.expiries.insert((*expires_at_ms, id));
             }
-            Some(Pending::Wait { discipline, position, wanted }) => {
-                let place = Place::new(position, id);
-                for line in wanted {
-                    let waiter = Waiter { slot, need: line.amount(), discipline: *discipline };
-                    self.known_mut(line.account).queue.get_or_insert_default().insert(place.clone(), waiter);
+            Some(Pending::Wait { turn, wanted }) => {
+                let place = Place::new(&turn.position, id);
+                for (account, need) in needs(lines, wanted) {
+                    let waiter = Waiter { slot, need, discipline: turn.discipline };
+                    self.known_mut(account).queue.get_or_insert_default().insert(place.clone(), waiter);
                 }
             }
         }
@@ -451,9 +458,12 @@ pub(crate) fn view_of(subject: &Subject) -> SubjectView {
             let state = State::Held { expires_at_ms: *expires_at_ms };
             SubjectView { charges: charges(wanted), settled: charges(settled), state, sequence }
         }
-        Some(Pending::Wait { discipline, position, wanted }) => {
-            let state = State::Waiting { discipline: *discipline, position: position.clone() };
-            SubjectView { charges: charges(wanted), settled: vec![], state, sequence }
+        Some(Pending::Wait { turn, wanted }) => {
+            let mut all = charges(&outside(&subject.lines, wanted));
+            all.extend(wanted.iter().map(|line| line.charge().on(Terms::InLine)));
+            all.sort_by_key(|charge| charge.account);
+            let state = State::Waiting(turn.clone());
+            SubjectView { charges: all, settled: charges(&subject.lines), state, sequence }
         }
     }
 }

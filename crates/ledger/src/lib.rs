@@ -43,6 +43,7 @@ mod snapshot;
 mod subjects;
 mod terms;
 mod wake;
+mod wanted;
 
 pub use account::{ACCOUNTS_MAX, AccountId, AccountKey, Balance, CHARGE_MAX, KEY_TEXT_BYTES_MAX, Limit};
 pub use answer::{Denied, Outcome, Reason, Receipt, Refusal};
@@ -56,4 +57,4 @@ pub use queue::WAITERS_MAX;
 pub use rows::{ROW_VERSION, Row, RowKind};
 pub use snapshot::Snapshot;
 pub use subjects::SUBJECTS_MAX;
-pub use terms::{Discipline, Position, Terms};
+pub use terms::{Discipline, Position, Standing, Terms, Turn};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::account::{Account, AccountId, AccountKey, KEY_TEXT_BYTES_MAX};
-use crate::charge::SubjectId;
+use crate::charge::{Line, SubjectId, amount_on, needs};
 use crate::error::LoadError;
 use crate::ledger::{Ledger, Share, hash_of, settled_of};
 use crate::rows::{ACCOUNT, Fault, META, ROW_VERSION, Reader, SUBJECT, account_key};
@@ -112,10 +112,21 @@ impl Loader {
         if row.sequence == 0 {
             return Err("no step made it");
         }
-        let waits_for_nothing = matches!(&row.pending, Some(Pending::Wait { wanted, .. }) if wanted.is_empty());
-        let waits = matches!(&row.pending, Some(Pending::Wait { .. }));
-        if waits_for_nothing || (row.lines.is_empty() && !waits) {
-            return Err("it has no lines");
+        match &row.pending {
+            Some(Pending::Wait { wanted, .. }) => {
+                let has_more = |line: &Line| amount_on(&row.lines, line.account) > line.amount();
+                if wanted.iter().any(|line| line.amount().is_negative() || has_more(line)) {
+                    return Err("it waits for less than it has");
+                }
+                if wanted.is_empty() {
+                    return Err("it has no lines");
+                }
+                if needs(&row.lines, wanted).next().is_none() {
+                    return Err("it waits for nothing");
+                }
+            }
+            _ if row.lines.is_empty() => return Err("it has no lines"),
+            _ => {}
         }
         if self.ledger.subjects.find(id).is_some() {
             return Err("it is stored twice");
@@ -174,7 +185,7 @@ impl Ledger {
         {
             return Err(LoadError::MissingAccount { subject: id, account: line.account });
         }
-        self.enter_pending(slot, id, pending.as_deref());
+        self.enter_pending(slot, id, &lines, pending.as_deref());
         let subject = self.subjects.get_mut(slot);
         subject.lines = lines;
         subject.pending = pending;

@@ -1,7 +1,7 @@
 //! The line of waiters on one account, kept in the order of service.
 //!
-//! Every waiter is in the line of each account it wants something of. Its need is repeated there, so that walking
-//! past those that do not fit costs no look at the subject itself.
+//! Every waiter is in the line of each account of which it wants more than it has. How much more is repeated there, so that
+//! walking past those that do not fit costs no look at the subject itself.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -58,10 +58,13 @@ impl Queue {
         debug_assert!(replaced.is_none(), "a subject stands in a line once");
     }
 
-    pub fn remove(&mut self, place: &Place) {
-        if let Some(waiter) = self.waiters.remove(place) {
+    /// Whether it stood here.
+    pub fn remove(&mut self, place: &Place) -> bool {
+        let removed = self.waiters.remove(place);
+        if let Some(waiter) = &removed {
             self.greedy -= usize::from(waiter.discipline == Discipline::Greedy);
         }
+        removed.is_some()
     }
 
     /// The largest need of the ordered waiters ahead of a place: with less room than that, nobody behind may pass.

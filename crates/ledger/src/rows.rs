@@ -16,7 +16,7 @@ use crate::account::{Account, AccountId, Limit};
 use crate::charge::{Line, Lines, SubjectId};
 use crate::ledger::Ledger;
 use crate::subjects::{Pending, Subject};
-use crate::terms::Discipline;
+use crate::terms::{Discipline, Position, Turn};
 
 /// The first byte of every value.
 pub const ROW_VERSION: u8 = 1;
@@ -120,6 +120,8 @@ fn encode_account(account: &Account, out: &mut Vec<u8>) {
 const CHARGED: u8 = 0;
 const HELD: u8 = 1;
 const WAITING: u8 = 2;
+/// Waiting for more than it has.
+const WAITING_WITH: u8 = 3;
 const GREEDY: u8 = 0;
 const ORDERED: u8 = 1;
 
@@ -138,8 +140,8 @@ fn encode_subject(subject: &Subject, out: &mut Vec<u8>) {
             put_lines(out, wanted);
             put_lines(out, settled);
         }
-        Some(Pending::Wait { discipline, position, wanted }) => {
-            out.push(WAITING);
+        Some(Pending::Wait { turn: Turn { discipline, position }, wanted }) => {
+            out.push(if subject.lines.is_empty() { WAITING } else { WAITING_WITH });
             put_unsigned(out, subject.sequence.into());
             out.push(match discipline {
                 Discipline::Greedy => GREEDY,
@@ -149,6 +151,9 @@ fn encode_subject(subject: &Subject, out: &mut Vec<u8>) {
             put_signed(out, position.arrived);
             put_text(out, &position.tie);
             put_lines(out, wanted);
+            if !subject.lines.is_empty() {
+                put_lines(out, &subject.lines);
+            }
         }
     }
 }
@@ -310,7 +315,7 @@ impl<'a> Reader<'a> {
                 let lines = crate::charge::larger_of(&settled, &wanted);
                 Ok(SubjectRow { sequence, lines, pending: Some(Pending::Hold { expires_at_ms, wanted, settled }) })
             }
-            WAITING => {
+            WAITING | WAITING_WITH => {
                 let discipline = match self.byte()? {
                     GREEDY => Discipline::Greedy,
                     ORDERED => Discipline::Ordered,
@@ -318,10 +323,13 @@ impl<'a> Reader<'a> {
                 };
                 let (priority, arrived) = (self.signed()?, self.signed()?);
                 let tie = self.text(self.rest.len())?.into();
-                let position = crate::terms::Position { priority, arrived, tie };
+                let turn = Turn { discipline, position: Position { priority, arrived, tie } };
                 let wanted = self.lines()?;
-                let pending = Pending::Wait { discipline, position, wanted };
-                Ok(SubjectRow { sequence, lines: Lines::new(), pending: Some(pending) })
+                let lines = if state == WAITING_WITH { self.lines()? } else { Lines::new() };
+                if state == WAITING_WITH && lines.is_empty() {
+                    return Err("it has nothing while it waits, and says otherwise");
+                }
+                Ok(SubjectRow { sequence, lines, pending: Some(Pending::Wait { turn, wanted }) })
             }
             _ => Err("a state is unknown"),
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quantity::Amount;
 
 use crate::account::{AccountId, AccountKey, Balance};
-use crate::charge::{Lines, SubjectId, charges};
+use crate::charge::{SubjectId, charges, needs};
 use crate::ledger::{Ledger, SubjectView, view_of};
 use crate::subjects::{Pending, Subject};
 use crate::terms::{Discipline, Place};
@@ -53,37 +53,38 @@ impl Snapshot {
         self.accounts.iter().flatten().map(|open| (&open.key, &open.balance))
     }
 
-    /// Every live subject, in no meaningful order. What it occupies comes with it: what it is charged or holds, which
-    /// for one that waits is nothing.
+    /// Every live subject, in no meaningful order. What it occupies comes with it: what it is charged or holds, or has
+    /// while it waits for more.
     pub fn subjects(&self) -> impl Iterator<Item = (SubjectId, SubjectView, Vec<crate::Charge>)> {
         self.live().map(|subject| (subject.id(), view_of(subject), charges(&subject.lines)))
     }
 
     /// Whoever stands in a line although there is room for all that it needs, and nobody ahead who comes first.
     pub fn fitting(&self) -> Vec<SubjectId> {
-        let mut waiters: Vec<(Place, Discipline, &Lines)> = Vec::new();
+        let mut waiters: Vec<(Place, Discipline, Vec<(AccountId, Amount)>)> = Vec::new();
         for subject in self.live() {
-            if let Some(Pending::Wait { discipline, position, wanted }) = subject.pending.as_deref() {
-                waiters.push((Place::new(position, subject.id()), *discipline, wanted));
+            if let Some(Pending::Wait { turn, wanted }) = subject.pending.as_deref() {
+                let needs = needs(&subject.lines, wanted).collect();
+                waiters.push((Place::new(&turn.position, subject.id()), turn.discipline, needs));
             }
         }
         waiters.sort_by(|(left, ..), (right, ..)| left.cmp(right));
         // The largest need of those in order who are ahead: with less room than that, nobody in order may pass.
         let mut ahead: BTreeMap<AccountId, Amount> = BTreeMap::new();
         let mut fitting = Vec::new();
-        for (place, discipline, wanted) in waiters {
+        for (place, discipline, needs) in waiters {
             let ordered = discipline == Discipline::Ordered;
-            let fits = wanted.iter().all(|line| {
-                let room = self.accounts.get(line.account.at()).and_then(Option::as_ref).map(|open| open.room);
-                let first = ahead.get(&line.account).copied().filter(|_| ordered).unwrap_or_default();
-                room.is_some_and(|room| line.amount().max(first) <= room)
+            let fits = needs.iter().all(|(account, need)| {
+                let room = self.accounts.get(account.at()).and_then(Option::as_ref).map(|open| open.room);
+                let first = ahead.get(account).copied().filter(|_| ordered).unwrap_or_default();
+                room.is_some_and(|room| (*need).max(first) <= room)
             });
             if fits {
                 fitting.push(place.subject);
             }
-            for line in wanted.iter().filter(|_| ordered) {
-                let most = ahead.entry(line.account).or_default();
-                *most = line.amount().max(*most);
+            for (account, need) in needs.into_iter().filter(|_| ordered) {
+                let most = ahead.entry(account).or_default();
+                *most = need.max(*most);
             }
         }
         fitting
@@ -99,17 +100,17 @@ mod tests {
     use quantity::Format;
 
     use super::*;
-    use crate::{Charge, Limit, Position, Terms};
+    use crate::{Charge, Limit, Position, Standing, Terms, Turn};
 
     #[test]
     fn whoever_waits_although_it_fits_is_found() {
         let mut ledger = Ledger::new();
         let account = ledger.open(AccountKey::new("pool", "pods", ""), Limit::Enforced(Amount::from_units(2))).unwrap();
         let mut ask = |subject: u128, units: i64, discipline| {
-            let charge = Charge { account, amount: Amount::from_units(units), format: Format::DecimalSi };
+            let charge = Charge::new(account, Amount::from_units(units), Format::DecimalSi).on(Terms::InLine);
             let arrived = i64::try_from(subject).unwrap();
-            let terms = Terms::Wait { discipline, position: Position { priority: 0, arrived, tie: "".into() } };
-            let _ = ledger.charge(SubjectId(subject), &[charge], &terms).unwrap();
+            let turn = Turn { discipline, position: Position { priority: 0, arrived, tie: "".into() } };
+            let _ = ledger.charge(SubjectId(subject), &[charge], &Standing::InTurn(turn)).unwrap();
         };
         ask(1, 9, Discipline::Ordered);
         ask(2, 1, Discipline::Ordered);

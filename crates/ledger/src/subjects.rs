@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crate::charge::{Lines, PLACES, SubjectId};
-use crate::terms::{Discipline, Position};
+use crate::terms::Turn;
 
 /// Most live subjects: a place in a roster has 30 bits.
 pub const SUBJECTS_MAX: usize = PLACES;
@@ -26,7 +26,7 @@ pub(crate) struct Subject {
     id: [u8; 16],
     /// The step that made it what it is; zero marks a vacant slot.
     pub sequence: u64,
-    /// What it occupies: its charges, or the larger of charge and hold. Empty while it waits.
+    /// What it occupies: its charges, or the larger of charge and hold, or what it has while it waits for more.
     pub lines: Lines,
     /// Boxed, because almost every subject is simply charged.
     pub pending: Option<Box<Pending>>,
@@ -40,9 +40,9 @@ pub(crate) enum Pending {
         wanted: Lines,
         settled: Lines,
     },
+    /// `wanted` takes the place of what it has of the same accounts when its turn has come.
     Wait {
-        discipline: Discipline,
-        position: Position,
+        turn: Turn,
         wanted: Lines,
     },
 }

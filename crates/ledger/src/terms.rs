@@ -1,21 +1,45 @@
-//! On which terms a subject asks: at once, already there, for a while, or in line.
+//! On which terms a charge is asked for, and how its subject stands meanwhile.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::charge::SubjectId;
 
-/// What the caller wants to happen with the charges.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is to happen with one charge. Charges of one subject on one account are asked for on the same terms; of several the
+/// first of this list is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Terms {
     /// Now or not at all.
-    Charge,
+    #[default]
+    Enforced,
+    /// Now if it may, else in line, together with all others of the subject that are. Until then the subject keeps what it
+    /// has of the account, and no more than it asks for.
+    InLine,
     /// The subject exists already: a new policy found it, or a status write reports it. Counted, never refused.
-    Adopt,
-    /// Admitted, but not yet seen as stored. Counts against limits until it settles or this moment has passed.
-    Hold { expires_at_ms: i64 },
-    /// Now if it may, else in line, holding nothing.
-    Wait { discipline: Discipline, position: Position },
+    Adopted,
+}
+
+/// How a subject stands with what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Its object is stored, or will be in the same step. Without a place in line it does not wait: what is asked for in
+    /// line is then enforced.
+    #[default]
+    Stored,
+    /// The same, and this is its place where it has to wait.
+    InTurn(Turn),
+    /// Admitted, but not yet seen as stored. Counts against limits until it settles or this moment has passed. Nothing is
+    /// waited for before that.
+    Held { expires_at_ms: i64 },
+}
+
+impl Standing {
+    pub(crate) fn turn(&self) -> Option<&Turn> {
+        match self {
+            Standing::InTurn(turn) => Some(turn),
+            Standing::Stored | Standing::Held { .. } => None,
+        }
+    }
 }
 
 /// Who may pass whom in line.
@@ -34,6 +58,13 @@ pub struct Position {
     pub priority: i64,
     pub arrived: i64,
     pub tie: Arc<str>,
+}
+
+/// How and where a subject waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub discipline: Discipline,
+    pub position: Position,
 }
 
 /// A position made total by the subject, in the order of service.

@@ -1,8 +1,8 @@
 //! Waking: who of those in line is granted after room appeared.
 //!
 //! One pass over the lines of the freed accounts, merged in the order of service. Whoever fits takes its share of
-//! the room at once, so the next one sees what is left. Room only shrinks during a pass and waiters hold nothing, so
-//! one pass is enough. Everything is read-only until the list of the granted is known.
+//! the room at once, so the next one sees what is left. Room only shrinks during a pass, because a waiter that is served
+//! gives nothing back, so one pass is enough. Everything is read-only until the list of the granted is known.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 use quantity::Amount;
 
 use crate::account::{AccountId, difference};
-use crate::charge::Line;
+use crate::charge::{needs, overlaid};
 use crate::ledger::{Ledger, Step};
 use crate::queue::{Queue, Waiter};
 use crate::subjects::Pending;
@@ -33,9 +33,9 @@ impl Ledger {
         for slot in self.grantable(&freed) {
             let subject = self.subjects.get(slot);
             let Some(Pending::Wait { wanted, .. }) = subject.pending.as_deref() else { continue };
-            let wanted = wanted.clone();
+            let lines = overlaid(&subject.lines, wanted);
             step.woken.push(subject.id());
-            self.replace(slot, wanted, None, step);
+            self.replace(slot, lines, None, step);
         }
         // Those who were granted left their lines, but nobody behind them was kept from an account that was not
         // already looked at: on such an account they fitted before, too.
@@ -136,24 +136,24 @@ impl<'a> Pass<'a> {
         let ledger = self.ledger;
         let subject = ledger.subjects.get(head.waiter.slot);
         let Some(Pending::Wait { wanted, .. }) = subject.pending.as_deref() else { return false };
-        if !wanted.iter().all(|line| self.fits(line, head)) {
+        if !needs(&subject.lines, wanted).all(|(account, need)| self.fits(account, need, head)) {
             return false;
         }
-        for line in wanted {
-            let lane = self.lane(line.account);
-            lane.room = difference(lane.room, line.amount());
+        for (account, need) in needs(&subject.lines, wanted) {
+            let lane = self.lane(account);
+            lane.room = difference(lane.room, need);
         }
         self.granted.insert(head.waiter.slot);
         true
     }
 
-    fn fits(&mut self, line: &Line, head: &Head<'_>) -> bool {
+    fn fits(&mut self, account: AccountId, need: Amount, head: &Head<'_>) -> bool {
         let ordered = head.waiter.discipline == Discipline::Ordered;
         if ordered {
-            self.advance(line.account, head.place);
+            self.advance(account, head.place);
         }
-        let lane = self.lane(line.account);
-        line.amount() <= lane.room && !(ordered && lane.exhausting > lane.room)
+        let lane = self.lane(account);
+        need <= lane.room && !(ordered && lane.exhausting > lane.room)
     }
 
     /// Looks at everyone ahead of a place. Calls come in the order of service, so the cursor never goes back.

@@ -110,7 +110,7 @@ impl Rulebook {
         let mut verdict = Verdict::default();
         for rule in self.rules_for(subject.resource, subject.namespace).iter().flat_map(|rules| rules.iter()) {
             let Some(policy) = self.policy(rule.policy) else { continue };
-            verdict.policy = rule.policy;
+            verdict.by(rule.policy);
             policy.compiled.rules[rule.rule as usize].measure.measure(subject, &mut verdict)?;
         }
         Ok(verdict)

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ledger::{SubjectId, Terms};
+use ledger::{SubjectId, Turn};
 use quantity::{Amount, Format};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -88,6 +88,8 @@ pub struct Line {
     pub bucket: Option<Arc<str>>,
     pub amount: Amount,
     pub format: Format,
+    /// Whether the object waits for it where there is too little, instead of being refused.
+    pub in_line: bool,
 }
 
 /// A refusal that is not about an amount: a quota on cpu asks every container to state its request.
@@ -105,22 +107,40 @@ pub struct Refusal {
 pub struct Verdict {
     pub lines: SmallVec<[Line; 8]>,
     pub refusals: Vec<Refusal>,
-    /// Set by a rule whose subjects wait instead of being refused.
-    pub terms: Option<Terms>,
+    /// How and where the object waits for what it is charged in line.
+    pub turn: Option<Turn>,
     /// When the object has to be measured again although it did not change.
     pub until_ms: Option<i64>,
     pub(crate) policy: PolicyId,
+    in_line: bool,
 }
 
 impl Verdict {
+    /// What is said from now on is said by this policy.
+    pub(crate) fn by(&mut self, policy: PolicyId) {
+        self.policy = policy;
+        self.in_line = false;
+    }
+
+    /// What the rule charges from now on is waited for where there is too little of it.
+    pub fn wait(&mut self, turn: Turn) {
+        self.turn = Some(turn);
+        self.in_line = true;
+    }
+
     /// Charges the n-th account of the policy being measured.
     pub fn charge(&mut self, account: usize, amount: Amount, format: Format) {
-        self.lines.push(Line { policy: self.policy, account, bucket: None, amount, format });
+        self.push(account, None, amount, format);
     }
 
     /// Charges a named part of the n-th account as well, for policies that report usage by part.
     pub fn charge_bucket(&mut self, account: usize, bucket: Arc<str>, amount: Amount, format: Format) {
-        self.lines.push(Line { policy: self.policy, account, bucket: Some(bucket), amount, format });
+        self.push(account, Some(bucket), amount, format);
+    }
+
+    fn push(&mut self, account: usize, bucket: Option<Arc<str>>, amount: Amount, format: Format) {
+        let Verdict { policy, in_line, .. } = *self;
+        self.lines.push(Line { policy, account, bucket, amount, format, in_line });
     }
 
     /// From this moment on the rule says something else of the same object.

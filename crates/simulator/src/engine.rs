@@ -10,7 +10,7 @@ use store::{Batch, Store, StoreError, Table};
 use crate::mutation::Mutation;
 use crate::naive::engine::{compare, name, seen, step};
 use crate::naive::model::Model;
-use crate::naive::ops::{Key, Op, Outcome, Said, Terms};
+use crate::naive::ops::{Key, Op, Outcome, Said, Standing, Terms};
 use crate::rare::{self, Rare};
 
 /// A client and the number of its request.
@@ -413,17 +413,18 @@ impl Before {
                 engine.rare.met_if(subjects.len() > 1, rare::HOLDS_EXPIRED);
                 engine.rare.met_if(stays, rare::HOLD_FELL_BACK);
             }
-            (Op::Charge { asked, terms, .. }, outcome) => {
+            (Op::Charge { asked, standing, .. }, outcome) => {
+                let all_on = |terms| asked.iter().all(|(.., one)| *one == terms) && !asked.is_empty();
                 let keys: BTreeSet<&Key> = asked.iter().filter(|line| line.1 > 0).map(|(key, ..)| key).collect();
                 let old: BTreeSet<&Key> = self.seen.iter().flat_map(|seen| seen.lines.keys()).collect();
                 let over_now = keys.iter().any(|key| over(engine, key));
                 let queued = *outcome == Outcome::Queued;
-                let ordered = matches!(terms, Terms::Wait { ordered: true, .. });
+                let ordered = matches!(standing, Standing::InTurn { ordered: true, .. });
                 let fits = queued && self.fitted(engine, asked);
                 let rare = &mut engine.rare;
-                rare.met_if(*terms == Terms::Adopt && over_now, rare::ADOPTED_OVER_LIMIT);
+                rare.met_if(all_on(Terms::Adopted) && over_now, rare::ADOPTED_OVER_LIMIT);
                 rare.met_if(
-                    *outcome == Outcome::Granted && *terms == Terms::Charge && over_now,
+                    *outcome == Outcome::Granted && all_on(Terms::Enforced) && over_now,
                     rare::SHRUNK_OVER_LIMIT,
                 );
                 rare.met_if(queued && ordered, rare::QUEUED_ORDERED);
@@ -441,7 +442,7 @@ impl Before {
     /// Whether each account had room for what was asked: then only the order was in the way.
     fn fitted(&self, engine: &SimEngine, asked: &crate::naive::ops::Asked) -> bool {
         let mut sums: BTreeMap<&Key, i128> = BTreeMap::new();
-        for (key, amount, _) in asked {
+        for (key, amount, ..) in asked {
             let sum = sums.entry(key).or_default();
             *sum = sum.saturating_add(*amount);
         }

@@ -1,6 +1,6 @@
 //! Deliberately broken behaviour. The checker must catch each: a checker that cannot fail proves nothing.
 
-use crate::naive::ops::{No, Op, Said, Terms};
+use crate::naive::ops::{Asked, No, Op, Said, Standing, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -58,9 +58,9 @@ impl Mutation {
     /// What the broken engine does instead of the step it was asked for.
     pub fn misread(self, op: &Op, turn: u64) -> Op {
         match (self, op.clone()) {
-            (Mutation::ForgetsALine, Op::Charge { subject, mut asked, terms }) if asked.len() > 1 => {
+            (Mutation::ForgetsALine, Op::Charge { subject, mut asked, standing }) if asked.len() > 1 => {
                 asked.pop();
-                Op::Charge { subject, asked, terms }
+                Op::Charge { subject, asked, standing }
             }
             (Mutation::ExpiresEarly, Op::Expire { now }) if turn.is_multiple_of(2) => {
                 Op::Expire { now: now.saturating_add(2) }
@@ -74,12 +74,14 @@ impl Mutation {
         let Op::Charge { subject, asked, .. } = op else { return None };
         let Said::Denied(lines) = said else { return None };
         let over_limit = lines.iter().all(|line| line.reason == "over limit");
-        let adopt = |asked| Some(Op::Charge { subject: *subject, asked, terms: Terms::Adopt });
+        let adopt = || {
+            let adopted = |(key, amount, format, _)| (key, amount, format, Terms::Adopted);
+            let asked: Asked = asked.iter().cloned().map(adopted).collect();
+            Some(Op::Charge { subject: *subject, asked, standing: Standing::Stored })
+        };
         match self {
-            Mutation::ChargesWhatItDenied if over_limit && turn.is_multiple_of(4) => adopt(asked.clone()),
-            Mutation::LimitOffByOne if over_limit && asked.iter().any(|(_, amount, _)| *amount == 1) => {
-                adopt(asked.clone())
-            }
+            Mutation::ChargesWhatItDenied if over_limit && turn.is_multiple_of(4) => adopt(),
+            Mutation::LimitOffByOne if over_limit && asked.iter().any(|(_, amount, ..)| *amount == 1) => adopt(),
             _ => None,
         }
     }
@@ -101,8 +103,10 @@ impl Mutation {
     /// Whether it answers no without asking the ledger.
     pub fn denies(self, op: &Op, turn: u64) -> Option<Said> {
         match (self, op) {
-            (Mutation::DeniesWhatFits, Op::Charge { asked, terms: Terms::Charge, .. }) if turn.is_multiple_of(16) => {
-                let (key, amount, _) = asked.first()?;
+            (Mutation::DeniesWhatFits, Op::Charge { asked, standing: Standing::Stored, .. })
+                if turn.is_multiple_of(16) && asked.iter().all(|(.., terms)| *terms == Terms::Enforced) =>
+            {
+                let (key, amount, ..) = asked.first()?;
                 let (key, requested) = (key.clone(), *amount);
                 Some(Said::Denied(vec![No { key, reason: "over limit", requested, used: 0, held: 0 }]))
             }

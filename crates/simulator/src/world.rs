@@ -19,7 +19,7 @@ use crate::mutation::Mutation;
 use crate::naive::engine::compare;
 use crate::naive::generate::World as Requests;
 use crate::naive::model::Model;
-use crate::naive::ops::{Key, Limit, Op, Outcome, Said, Terms};
+use crate::naive::ops::{Key, Limit, Op, Outcome, Said, Standing, Terms};
 use crate::network::{Network, Packet, Weather};
 use crate::rare::{self, Rare};
 use crate::rng::Rng;
@@ -438,9 +438,9 @@ impl World {
     /// B8: a claim that fits is granted.
     fn serves_again(&mut self) -> Result<(), String> {
         let key = Key::new("afterwards", "cpu");
-        let asked = vec![(key.clone(), 5, 0)];
+        let asked = vec![(key.clone(), 5, 0, Terms::Enforced)];
         let open = Op::Open { key, limit: Limit::Enforced(5) };
-        let charge = Op::Charge { subject: 999, asked, terms: Terms::Charge };
+        let charge = Op::Charge { subject: 999, asked, standing: Standing::Stored };
         for op in [open, charge] {
             let answer = self.ask(op.clone())?;
             let done = match &answer {

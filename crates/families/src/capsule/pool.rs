@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
-use ledger::{Discipline, Limit, Position, Terms};
+use ledger::{Discipline, Limit, Position, Turn};
 use quantity::{Amount, Format, Quantity};
 use rules::selector::{LabelSelector, Labels};
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
@@ -226,6 +226,15 @@ impl Measure for ClaimRule {
         let places = wanted.map(|(name, amount)| Some((self.names.binary_search(&name).ok()?, amount)));
         // A resource the pool does not have is told in the claim's status.
         let Some(places) = places.collect::<Option<Vec<_>>>() else { return Ok(()) };
+        // Whoever was created first is served first, whatever the clock said at the time. Claims that are older than
+        // the count of creations have only the clock's word.
+        let created = text(claim, &["metadata", "creationTimestamp"]);
+        let position = Position {
+            priority: 0,
+            arrived: i64::try_from(subject.born).unwrap_or(i64::MAX),
+            tie: format!("{created}\0{}\0{}", subject.name, subject.namespace).into(),
+        };
+        out.wait(Turn { discipline: self.discipline, position });
         let namespace: Arc<str> = subject.namespace.into();
         for (account, amount) in places {
             // The ResourceQuota that it goes into counts in thousandths, rounded up.
@@ -236,15 +245,6 @@ impl Measure for ClaimRule {
         let one = Amount::from_units(1);
         out.charge(self.count_at, one, Format::DecimalSi);
         out.charge_bucket(self.count_at, namespace, one, Format::DecimalSi);
-        // Whoever was created first is served first, whatever the clock said at the time. Claims that are older than
-        // the count of creations have only the clock's word.
-        let created = text(claim, &["metadata", "creationTimestamp"]);
-        let position = Position {
-            priority: 0,
-            arrived: i64::try_from(subject.born).unwrap_or(i64::MAX),
-            tie: format!("{created}\0{}\0{}", subject.name, subject.namespace).into(),
-        };
-        out.terms = Some(Terms::Wait { discipline: self.discipline, position });
         Ok(())
     }
 }

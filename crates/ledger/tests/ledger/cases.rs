@@ -335,15 +335,15 @@ fn order_is_kept_only_where_somebody_exhausts() {
 }
 
 #[test]
-fn a_resize_that_does_not_fit_goes_back_in_line_and_frees_its_room() {
+fn a_resize_that_does_not_fit_waits_with_what_it_has() {
     check(
         "
         limit  q cpu 4
         wait   a greedy 0 1 q cpu 3      -> granted
         wait   b greedy 0 2 q cpu 2      -> queued
-        wait   a greedy 0 1 q cpu 5      -> queued woken=b
-        show   q cpu                     -> used=2 line=a
-        wait   a greedy 0 1 q cpu 2      -> granted used=4
+        wait   a greedy 0 1 q cpu 5      -> queued woken=
+        show   q cpu                     -> used=3 line=a,b
+        wait   a greedy 0 1 q cpu 2      -> granted used=4 woken=b
         wait   a greedy 0 1 q cpu 1      -> granted used=3
         ",
     );

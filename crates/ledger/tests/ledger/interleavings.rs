@@ -1,26 +1,27 @@
 //! Every interleaving of three clients with four steps each over two accounts.
 
 use crate::harness::Pair;
-use crate::naive::ops::{Key, Limit, Op, Terms};
+use crate::naive::ops::{Key, Limit, Op, Standing, Terms};
 
 const UNIT: i128 = 1_000_000_000;
 
-fn charge(subject: u128, cpu: i128, memory: i128, terms: Terms) -> Op {
-    let asked = vec![(Key::new("q", "cpu"), cpu * UNIT, 0), (Key::new("q", "memory"), memory * UNIT, 1)];
-    Op::Charge { subject, asked, terms }
+fn charge(subject: u128, cpu: i128, memory: i128, terms: Terms, standing: Standing) -> Op {
+    let wish = |resource, units: i128, format| (Key::new("q", resource), units * UNIT, format, terms);
+    Op::Charge { subject, asked: vec![wish("cpu", cpu, 0), wish("memory", memory, 1)], standing }
 }
 
 fn now(subject: u128, cpu: i128, memory: i128) -> Op {
-    charge(subject, cpu, memory, Terms::Charge)
+    charge(subject, cpu, memory, Terms::Enforced, Standing::Stored)
 }
 
 fn wait(subject: u128, ordered: bool, cpu: i128, memory: i128) -> Op {
     let arrived = i64::try_from(subject).unwrap_or(0);
-    charge(subject, cpu, memory, Terms::Wait { ordered, priority: 0, arrived, tie: String::new() })
+    let standing = Standing::InTurn { ordered, priority: 0, arrived, tie: String::new() };
+    charge(subject, cpu, memory, Terms::InLine, standing)
 }
 
 fn hold(subject: u128, until: i64, cpu: i128, memory: i128) -> Op {
-    charge(subject, cpu, memory, Terms::Hold { until })
+    charge(subject, cpu, memory, Terms::Enforced, Standing::Held { until })
 }
 
 fn limit(resource: &str, units: i128) -> Op {

@@ -40,14 +40,14 @@ proptest! {
     fn deciding_reads_only(blocks in prop::collection::vec(any::<[u8; 24]>(), 1..40), last in any::<[u8; 24]>()) {
         let mut pair = run(&blocks).map_err(TestCaseError::fail)?;
         let op = World::default().op(&mut Bytes(&last), 3);
-        if let Op::Charge { subject, asked, terms } = &op {
+        if let Op::Charge { subject, asked, standing } = &op {
             let charges = crate::naive::engine::charges(&pair.ledger, asked);
-            let (subject, terms) = (ledger::SubjectId(*subject), crate::naive::engine::to_terms(terms));
+            let (subject, standing) = (ledger::SubjectId(*subject), crate::naive::engine::to_standing(standing));
             let before = pair.ledger.digest();
-            let plan = pair.ledger.decide(subject, &charges, &terms);
+            let plan = pair.ledger.decide(subject, &charges, &standing);
             prop_assert_eq!(before, pair.ledger.digest());
             let mut other = pair.ledger.clone();
-            let at_once = other.charge(subject, &charges, &terms);
+            let at_once = other.charge(subject, &charges, &standing);
             let applied = plan.map(|plan| pair.ledger.apply(plan));
             prop_assert_eq!(&applied, &at_once);
             prop_assert_eq!(pair.ledger.digest(), other.digest());

@@ -219,3 +219,104 @@ fn a_waiter_that_asks_for_nothing_is_gone() {
         ",
     );
 }
+
+#[test]
+fn who_waits_for_more_keeps_what_it_has() {
+    check(
+        "
+        limit q cpu 4
+        limit q memory 4
+        wait  a greedy 0 1 q cpu 3, q memory 1         -> granted used=3
+        wait  b greedy 0 2 q cpu 2                     -> queued used=3
+        # It grows beyond the limit: what it has stays, and only what is missing is waited for.
+        wait  a greedy 0 1 q cpu 5, q memory 2         -> queued used=3 used=1 line=a,b
+        subject a                                      -> waiting-greedy charges=q:cpu:5,q:memory:2 settled=q:cpu:3,q:memory:1
+        explain a                                      -> blocking=cpu cpu=5 cpu.missing=1 memory=2
+        show  q memory                                 -> used=1 waiting=1
+        # It may ask for less at any time.
+        wait  a greedy 0 1 q cpu 2, q memory 2         -> granted woken=b
+        wait  a greedy 0 1 q cpu 3, q memory 2         -> queued used=4
+        delete b                                       -> woken=a
+        show  q cpu                                    -> used=3 waiting=0
+        ",
+    );
+}
+
+#[test]
+fn a_waiter_that_wants_less_of_one_and_more_of_another_gives_back_at_once() {
+    check(
+        "
+        limit q cpu 4
+        limit q memory 4
+        wait  a greedy 0 1 q cpu 4, q memory 1    -> granted
+        charge m q memory 3
+        wait  b greedy 0 2 q cpu 2                -> queued
+        wait  a greedy 0 1 q cpu 1, q memory 2    -> queued woken=b
+        show  q cpu                               -> used=3 waiting=0
+        show  q memory                            -> used=4 waiting=1 line=a
+        delete m                                  -> woken=a
+        ",
+    );
+}
+
+#[test]
+fn terms_are_of_each_charge() {
+    check(
+        "
+        limit pool cpu 2
+        limit count claims 2
+        limit seen cpu 1
+        charge big pool cpu 2
+        # In line for one, enforced on another, adopted by a third.
+        wait  a greedy 0 1 pool cpu 1, now count claims 1, adopted seen cpu 5   -> queued
+        show  count claims                                                      -> used=1 waiting=0
+        show  seen cpu                                                          -> used=5
+        show  pool cpu                                                          -> used=2 waiting=1
+        wait  b greedy 0 2 pool cpu 1, now count claims 1                       -> queued
+        # Waiting for one thing is no way around another.
+        wait  c greedy 0 3 pool cpu 1, now count claims 1                       -> denied by=count:claims step=+0
+        delete big                                                              -> woken=a,b
+        subject a                        -> charged charges=pool:cpu:1,count:claims:1,seen:cpu:5
+        # Of two terms on one account the stricter holds.
+        charge d pool cpu 1, adopted pool cpu 1                                 -> denied
+        # Without a place in line nobody waits.
+        charge e in-line pool cpu 1                                             -> denied by=pool:cpu
+        hold  f 9 in-line pool cpu 1, now count claims 0                        -> granted unchanged
+        ",
+    );
+}
+
+#[test]
+fn closing_an_account_leaves_a_waiter_what_it_has_elsewhere() {
+    check(
+        "
+        limit q cpu 2
+        limit q memory 2
+        limit n claims 1
+        wait  a ordered 0 1 q cpu 1, q memory 1, now n claims 1   -> granted
+        charge big q cpu 1, q memory 1
+        wait  a ordered 0 1 q cpu 2, q memory 2, now n claims 1   -> queued
+        close n claims                                            -> closed woken=
+        subject a     -> waiting-ordered charges=q:cpu:2,q:memory:2 settled=q:cpu:1,q:memory:1
+        close q cpu                                               -> closed woken=
+        subject a     -> waiting-ordered charges=q:memory:2 settled=q:memory:1
+        close q memory                                            -> closed woken=a
+        subject a     -> unknown
+        ",
+    );
+}
+
+#[test]
+fn a_hold_over_a_waiter_falls_back_to_what_it_has() {
+    check(
+        "
+        limit q cpu 4
+        wait  a greedy 0 1 q cpu 3    -> granted
+        charge b q cpu 1
+        wait  a greedy 0 1 q cpu 4    -> queued used=4
+        hold  a 5 q cpu 2             -> held used=4 held=0 waiting=0
+        expire 5                      -> expired=a
+        subject a                     -> charged charges=q:cpu:3
+        ",
+    );
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ledger::{
-    AccountKey, Charge, Discipline, Ledger, Limit, LoadError, Position, ROW_VERSION, Receipt, SubjectId, Terms,
+    AccountKey, Charge, Discipline, Ledger, Limit, LoadError, Position, ROW_VERSION, Receipt, Standing, SubjectId, Terms, Turn,
 };
 use quantity::{Amount, Format};
 
@@ -16,23 +16,23 @@ fn sample() -> (Ledger, Rows) {
     let memory = ledger.open(AccountKey::new("team-a", "memory", "eu"), Limit::Observed(units(1 << 30))).unwrap();
     let gone = ledger.open(AccountKey::new("gone", "x", ""), Limit::Unlimited).unwrap();
     let pods = ledger.open(AccountKey::new("pods", "count/pods", ""), Limit::Unlimited).unwrap();
-    let of = |account, amount, format| Charge { account, amount, format };
+    let of = Charge::new;
     let done: Result<Vec<Receipt>, _> = [
-        (1, vec![of(cpu, units(3), Format::DecimalSi), of(memory, units(1 << 20), Format::BinarySi)], Terms::Charge),
-        (2, vec![of(cpu, Amount::from_nanos(500_000_000), Format::DecimalSi)], Terms::Hold { expires_at_ms: -7 }),
-        (1 << 100, vec![of(pods, units(1), Format::DecimalExponent)], Terms::Charge),
-        (1 << 100, vec![of(pods, units(2), Format::DecimalSi)], Terms::Hold { expires_at_ms: 1_700_000_000_000 }),
+        (1, vec![of(cpu, units(3), Format::DecimalSi), of(memory, units(1 << 20), Format::BinarySi)], Standing::Stored),
+        (2, vec![of(cpu, Amount::from_nanos(500_000_000), Format::DecimalSi)], Standing::Held { expires_at_ms: -7 }),
+        (1 << 100, vec![of(pods, units(1), Format::DecimalExponent)], Standing::Stored),
+        (1 << 100, vec![of(pods, units(2), Format::DecimalSi)], Standing::Held { expires_at_ms: 1_700_000_000_000 }),
         (
             3,
-            vec![of(cpu, units(4), Format::DecimalSi)],
-            Terms::Wait {
+            vec![of(cpu, units(4), Format::DecimalSi).on(Terms::InLine)],
+            Standing::InTurn(Turn {
                 discipline: Discipline::Ordered,
                 position: Position { priority: -1, arrived: 1_700_000_000_000, tie: "web/team-a".into() },
-            },
+            }),
         ),
     ]
     .into_iter()
-    .map(|(id, charges, terms)| ledger.charge(SubjectId(id), &charges, &terms))
+    .map(|(id, charges, standing)| ledger.charge(SubjectId(id), &charges, &standing))
     .collect();
     done.unwrap();
     let _ = ledger.close(gone).unwrap();
@@ -163,7 +163,7 @@ fn what_damage_is_called() {
         (&subject, &[v, 0, 1, 1, 0x80, 0x00, 1], "a number is padded"),
         (&subject, &[v, 0, 1, 2, 4, 1, 0, 1], "lines are out of order"),
         (&subject, &[v, 0, 1, 1, 3, 1], "a format is unknown"),
-        (&subject, &[v, 3, 1, 1, 0, 1], "a state is unknown"),
+        (&subject, &[v, 4, 1, 1, 0, 1], "a state is unknown"),
         (&subject, &[v, 0, 1, 1, 0xfc, 1, 1], "which is not stored"),
         (&subject, &[v, 2, 1, 2, 0, 0, 0, 0], "a discipline is unknown"),
         (&subject, &[v, 2, 1, 0, 0, 0, 1, 0xff, 0], "a text is not UTF-8"),
@@ -193,12 +193,46 @@ fn a_subject_that_was_adopted_with_many_charges_can_be_read_again() {
     let open = |number: usize| AccountKey::new(&format!("quota-{number}"), "pods", "");
     let accounts: Vec<_> =
         (0..=ledger::CHARGES_MAX).map(|number| ledger.open(open(number), Limit::Unlimited).unwrap()).collect();
-    let one = |account: &_| Charge { account: *account, amount: Amount::from_units(1), format: Format::DecimalSi };
+    let one = |account: &_| Charge::new(*account, Amount::from_units(1), Format::DecimalSi).on(Terms::Adopted);
     let charges: Vec<Charge> = accounts.iter().map(one).collect();
-    assert!(ledger.charge(SubjectId(1), &charges, &Terms::Adopt).unwrap().changed);
+    assert!(ledger.charge(SubjectId(1), &charges, &Standing::Stored).unwrap().changed);
     let mut rows = Rows::new();
     ledger.drain_changes(&mut |row| {
         rows.insert(row.key.to_vec(), row.value.unwrap().to_vec());
     });
     assert_eq!(load(&rows).unwrap().digest(), ledger.digest());
+}
+
+/// Three of cpu, waiting for five, and one pod beside it.
+#[test]
+fn who_waits_for_more_is_stored_with_what_it_has() {
+    let mut ledger = Ledger::new();
+    let units = Amount::from_units;
+    let cpu = ledger.open(AccountKey::new("pool", "cpu", ""), Limit::Enforced(units(4))).unwrap();
+    let pods = ledger.open(AccountKey::new("count", "pods", ""), Limit::Enforced(units(1))).unwrap();
+    let position = Position { priority: 0, arrived: 1, tie: "t".into() };
+    let standing = Standing::InTurn(Turn { discipline: Discipline::Greedy, position });
+    for wanted in [3, 5] {
+        let charges = [
+            Charge::new(cpu, units(wanted), Format::DecimalSi).on(Terms::InLine),
+            Charge::new(pods, units(1), Format::DecimalSi),
+        ];
+        let _ = ledger.charge(SubjectId(7), &charges, &standing).unwrap();
+    }
+    let mut rows = Rows::new();
+    ledger.drain_changes(&mut |row| drop(rows.insert(row.key.to_vec(), row.value.unwrap().to_vec())));
+    let row = rows.iter().find(|(key, _)| key[0] == b's').map(|(key, value)| (key.clone(), hex(value))).unwrap();
+    assert_eq!(row.1, "01030400000201740100 80e497d012 0200 80bcc1960b 04 8094ebdc03".replace(' ', ""));
+    assert_eq!(load(&rows).unwrap().digest(), ledger.digest());
+
+    // More than it waits for, nothing to wait for, nothing that it has though it says so.
+    let broken = ["01030400000201740100 80bcc1960b 0100 80e497d012", "01030400000201740100 80bcc1960b 0100 80bcc1960b"];
+    for (value, why) in broken.into_iter().zip(["less than it has", "waits for nothing"]) {
+        let value = value.replace(' ', "");
+        let bytes = (0..value.len()).step_by(2).map(|at| u8::from_str_radix(&value[at..at + 2], 16).unwrap());
+        rows.insert(row.0.clone(), bytes.collect());
+        assert!(load(&rows).unwrap_err().to_string().contains(why), "{why}");
+    }
+    rows.insert(row.0, vec![1, 3, 4, 0, 0, 2, 1, b't', 1, 0, 1, 0]);
+    assert!(load(&rows).unwrap_err().to_string().contains("says otherwise"));
 }

@@ -3,16 +3,17 @@
 use std::time::{Duration, Instant};
 
 use ledger::{
-    AccountId, AccountKey, CHARGES_MAX, Charge, Discipline, Ledger, Limit, Position, Reason, SubjectId, Terms,
+    AccountId, AccountKey, CHARGES_MAX, Charge, Discipline, Ledger, Limit, Position, Reason, Standing, SubjectId, Terms,
+    Turn,
 };
 use quantity::{Amount, Format};
 
 fn units(account: AccountId, units: i64) -> Charge {
-    Charge { account, amount: Amount::from_units(units), format: Format::DecimalSi }
+    Charge::new(account, Amount::from_units(units), Format::DecimalSi)
 }
 
-fn wait(discipline: Discipline, arrived: i64) -> Terms {
-    Terms::Wait { discipline, position: Position { priority: 0, arrived, tie: "".into() } }
+fn wait(discipline: Discipline, arrived: i64) -> Standing {
+    Standing::InTurn(Turn { discipline, position: Position { priority: 0, arrived, tie: "".into() } })
 }
 
 const WAITERS: u32 = 10_000;
@@ -22,9 +23,9 @@ fn long_line(discipline: Discipline, need: i64) -> (Ledger, AccountId) {
     let mut ledger = Ledger::new();
     let hot = ledger.open(AccountKey::new("pool", "cpu", ""), Limit::Enforced(Amount::from_units(4))).unwrap();
     let side = ledger.open(AccountKey::new("pool", "memory", ""), Limit::Unlimited).unwrap();
-    let _ = ledger.charge(SubjectId(0), &[units(hot, 4)], &Terms::Charge).unwrap();
+    let _ = ledger.charge(SubjectId(0), &[units(hot, 4)], &Standing::Stored).unwrap();
     for waiter in 1..=WAITERS {
-        let charges = [units(hot, need), units(side, 1)];
+        let charges = [units(hot, need), units(side, 1)].map(|charge| charge.on(Terms::InLine));
         let receipt = ledger.charge(SubjectId(waiter.into()), &charges, &wait(discipline, waiter.into())).unwrap();
         assert!(receipt.woken.is_empty());
     }
@@ -71,10 +72,10 @@ fn a_vector_has_a_bound() {
     let mut ledger = Ledger::new();
     let account = ledger.open(AccountKey::new("q", "cpu", ""), Limit::Unlimited).unwrap();
     let mut charges = vec![units(account, 1); CHARGES_MAX];
-    let receipt = ledger.charge(SubjectId(1), &charges, &Terms::Charge).unwrap();
+    let receipt = ledger.charge(SubjectId(1), &charges, &Standing::Stored).unwrap();
     assert!(receipt.changed);
     charges.push(units(account, 1));
-    let denied = ledger.charge(SubjectId(2), &charges, &Terms::Charge).unwrap_err();
+    let denied = ledger.charge(SubjectId(2), &charges, &Standing::Stored).unwrap_err();
     assert_eq!(denied.lines[0].reason, Reason::TooManyCharges);
     assert!(denied.to_string().ends_with("more than 4096 charges at once"), "{denied}");
 }
@@ -96,8 +97,8 @@ fn a_key_has_a_bound_and_a_name_is_open_once() {
 fn a_stale_plan_stops_the_ledger() {
     let mut ledger = Ledger::new();
     let account = ledger.open(AccountKey::new("q", "cpu", ""), Limit::Enforced(Amount::from_units(1))).unwrap();
-    let first = ledger.decide(SubjectId(1), &[units(account, 1)], &Terms::Charge).unwrap();
-    let second = ledger.decide(SubjectId(2), &[units(account, 1)], &Terms::Charge).unwrap();
+    let first = ledger.decide(SubjectId(1), &[units(account, 1)], &Standing::Stored).unwrap();
+    let second = ledger.decide(SubjectId(2), &[units(account, 1)], &Standing::Stored).unwrap();
     let _ = ledger.apply(first);
     let _ = ledger.apply(second);
 }

@@ -5,6 +5,7 @@
 //! close  POLICY RESOURCE               discounts POLICY RESOURCE: amounts below zero are charged as well
 //! charge NAME POLICY RESOURCE AMOUNT, POLICY RESOURCE AMOUNT …     also: adopt; `nothing` is the empty vector
 //! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
+//!        a charge that begins with `now`, `adopted` or `in-line` is on these terms, whatever the others are on
 //! settle NAME     delete NAME     expire NOW
 //! what-if NAME charges     show POLICY RESOURCE     subject NAME     explain NAME
 //! ```
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 
 use ledger::{
     AccountId, AccountKey, Balance, Charge, Denied, Discipline, Ledger, LedgerError, Limit, Outcome, Position, Reason,
-    Receipt, State, SubjectId, Terms,
+    Receipt, Standing, State, SubjectId, Terms, Turn,
 };
 use quantity::{Amount, Format, Quantity};
 
@@ -65,10 +66,10 @@ impl Bench {
                 let receipt = self.ledger.close(account);
                 self.of_result(receipt, &[])
             }
-            ["charge", name, charges @ ..] => self.charge(name, charges, &Terms::Charge),
-            ["adopt", name, charges @ ..] => self.charge(name, charges, &Terms::Adopt),
+            ["charge", name, charges @ ..] => self.charge(name, charges, Terms::Enforced, &Standing::Stored),
+            ["adopt", name, charges @ ..] => self.charge(name, charges, Terms::Adopted, &Standing::Stored),
             ["hold", name, until, charges @ ..] => {
-                self.charge(name, charges, &Terms::Hold { expires_at_ms: number(until) })
+                self.charge(name, charges, Terms::Enforced, &Standing::Held { expires_at_ms: number(until) })
             }
             ["wait", name, discipline, priority, arrived, charges @ ..] => {
                 let discipline = match *discipline {
@@ -78,7 +79,7 @@ impl Bench {
                 };
                 let (priority, arrived) = (number(priority), number(arrived));
                 let position = Position { priority, arrived, tie: (*name).into() };
-                self.charge(name, charges, &Terms::Wait { discipline, position })
+                self.charge(name, charges, Terms::InLine, &Standing::InTurn(Turn { discipline, position }))
             }
             ["settle", name] => {
                 let subject = self.subject(name);
@@ -95,7 +96,7 @@ impl Bench {
                 self.of_receipt(&receipt, &[])
             }
             ["what-if", name, charges @ ..] => {
-                let (subject, charges) = (self.subject(name), self.charges(charges));
+                let (subject, charges) = (self.subject(name), self.charges(charges, Terms::Enforced));
                 match self.ledger.what_if(Some(subject), &charges) {
                     Ok(after) => after.iter().flat_map(|balance| self.of_balance(balance)).collect(),
                     Err(denied) => self.of_denied(&denied),
@@ -134,10 +135,10 @@ impl Bench {
         }
     }
 
-    fn charge(&mut self, name: &str, charges: &[&str], terms: &Terms) -> Facts {
-        let (subject, charges) = (self.subject(name), self.charges(charges));
+    fn charge(&mut self, name: &str, charges: &[&str], terms: Terms, standing: &Standing) -> Facts {
+        let (subject, charges) = (self.subject(name), self.charges(charges, terms));
         let digest = self.ledger.digest();
-        match self.ledger.charge(subject, &charges, terms) {
+        match self.ledger.charge(subject, &charges, standing) {
             Ok(receipt) => self.of_receipt(&receipt, &charges),
             Err(denied) => {
                 assert_eq!(digest, self.ledger.digest(), "a denial changed something");
@@ -179,18 +180,24 @@ impl Bench {
         account.unwrap_or(AccountId::from_index(u32::MAX))
     }
 
-    fn charges(&self, words: &[&str]) -> Vec<Charge> {
+    fn charges(&self, words: &[&str], terms: Terms) -> Vec<Charge> {
         let text = words.join(" ");
         let charges = text.split(',').map(str::trim).filter(|charge| *charge != "nothing");
-        let charge = |charge: &str| match charge.split_whitespace().collect::<Vec<_>>()[..] {
-            [policy, resource, amount] => {
-                let (amount, format) = match amount {
-                    "max" => (Amount::from_nanos(i128::MAX), Format::DecimalSi),
-                    amount => (quantity(amount).amount(), quantity(amount).format()),
-                };
-                Charge { account: self.account(policy, resource), amount, format }
-            }
-            _ => panic!("not a charge: {charge}"),
+        let charge = |charge: &str| {
+            let (terms, rest) = match charge.split_once(' ') {
+                Some(("now", rest)) => (Terms::Enforced, rest),
+                Some(("adopted", rest)) => (Terms::Adopted, rest),
+                Some(("in-line", rest)) => (Terms::InLine, rest),
+                _ => (terms, charge),
+            };
+            let [policy, resource, amount] = rest.split_whitespace().collect::<Vec<_>>()[..] else {
+                panic!("not a charge: {charge}")
+            };
+            let (amount, format) = match amount {
+                "max" => (Amount::from_nanos(i128::MAX), Format::DecimalSi),
+                amount => (quantity(amount).amount(), quantity(amount).format()),
+            };
+            Charge { account: self.account(policy, resource), amount, format, terms }
         };
         charges.map(charge).collect()
     }
@@ -287,8 +294,8 @@ impl Bench {
         let state = match view.state {
             State::Charged => "charged".to_owned(),
             State::Held { expires_at_ms } => format!("held-until={expires_at_ms}"),
-            State::Waiting { discipline: Discipline::Greedy, .. } => "waiting-greedy".to_owned(),
-            State::Waiting { discipline: Discipline::Ordered, .. } => "waiting-ordered".to_owned(),
+            State::Waiting(Turn { discipline: Discipline::Greedy, .. }) => "waiting-greedy".to_owned(),
+            State::Waiting(Turn { discipline: Discipline::Ordered, .. }) => "waiting-ordered".to_owned(),
         };
         let (charges, settled) = (show(&view.charges), show(&view.settled));
         vec![state, format!("charges={charges}"), format!("settled={settled}"), format!("of-step={}", view.sequence)]

@@ -1,12 +1,12 @@
 //! The same steps put to the real ledger, and its answers in the same words.
 
 use ledger::{
-    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId,
+    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId, Turn,
 };
 use quantity::{Amount, Format};
 
 use super::model::Model;
-use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Terms};
+use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Standing, Terms};
 
 /// Asks the ledger, and checks by the way that a step without change left no trace.
 pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
@@ -25,9 +25,9 @@ pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
             None => Said::Error("unknown account"),
             Some(account) => of_result(ledger.close(account)),
         },
-        Op::Charge { subject, asked, terms } => {
+        Op::Charge { subject, asked, standing } => {
             let charges = charges(ledger, asked);
-            match ledger.charge(SubjectId(*subject), &charges, &to_terms(terms)) {
+            match ledger.charge(SubjectId(*subject), &charges, &to_standing(standing)) {
                 Ok(receipt) => of_receipt(receipt),
                 Err(denied) => of_denied(&denied, asked, &charges),
             }
@@ -94,8 +94,8 @@ pub fn seen(ledger: &Ledger, subject: u128) -> Option<Seen> {
     let (state, until) = match view.state {
         ledger::State::Charged => ("charged", None),
         ledger::State::Held { expires_at_ms } => ("held", Some(expires_at_ms)),
-        ledger::State::Waiting { discipline: Discipline::Ordered, .. } => ("ordered", None),
-        ledger::State::Waiting { discipline: Discipline::Greedy, .. } => ("greedy", None),
+        ledger::State::Waiting(Turn { discipline: Discipline::Ordered, .. }) => ("ordered", None),
+        ledger::State::Waiting(Turn { discipline: Discipline::Greedy, .. }) => ("greedy", None),
     };
     let (lines, settled) = (lines(&view.charges), lines(&view.settled));
     Some(Seen { subject, state, until, lines, settled, sequence: view.sequence })
@@ -106,23 +106,27 @@ pub fn name(key: &Key) -> AccountKey {
 }
 
 pub fn charges(ledger: &Ledger, asked: &Asked) -> Vec<Charge> {
-    let charge = |(key, amount, format): &(Key, i128, u8)| Charge {
+    let charge = |(key, amount, format, terms): &(Key, i128, u8, Terms)| Charge {
         account: ledger.account(&name(key)).unwrap_or(AccountId::from_index(u32::MAX)),
         amount: Amount::from_nanos(*amount),
         format: Format::from_u8(*format).unwrap_or_default(),
+        terms: match terms {
+            Terms::Enforced => ledger::Terms::Enforced,
+            Terms::InLine => ledger::Terms::InLine,
+            Terms::Adopted => ledger::Terms::Adopted,
+        },
     };
     asked.iter().map(charge).collect()
 }
 
-pub fn to_terms(terms: &Terms) -> ledger::Terms {
-    match terms {
-        Terms::Charge => ledger::Terms::Charge,
-        Terms::Adopt => ledger::Terms::Adopt,
-        Terms::Hold { until } => ledger::Terms::Hold { expires_at_ms: *until },
-        Terms::Wait { ordered, priority, arrived, tie } => ledger::Terms::Wait {
+pub fn to_standing(standing: &Standing) -> ledger::Standing {
+    match standing {
+        Standing::Stored => ledger::Standing::Stored,
+        Standing::Held { until } => ledger::Standing::Held { expires_at_ms: *until },
+        Standing::InTurn { ordered, priority, arrived, tie } => ledger::Standing::InTurn(Turn {
             discipline: if *ordered { Discipline::Ordered } else { Discipline::Greedy },
             position: Position { priority: *priority, arrived: *arrived, tie: tie.as_str().into() },
-        },
+        }),
     }
 }
 
@@ -185,7 +189,7 @@ fn of_denied(denied: &Denied, asked: &Asked, charges: &[Charge]) -> Said {
     };
     let mut lines: Vec<No> = denied.lines.iter().filter(|l| l.reason != Reason::UnknownAccount).map(no).collect();
     if lines.len() < denied.lines.len() {
-        for ((key, amount, _), charge) in asked.iter().zip(charges) {
+        for ((key, amount, ..), charge) in asked.iter().zip(charges) {
             let is_unknown = charge.account == AccountId::from_index(u32::MAX);
             if is_unknown && !lines.iter().any(|line| line.key == *key) {
                 let (reason, requested) = (reason_word(Reason::UnknownAccount), *amount);

@@ -2,7 +2,7 @@
 //!
 //! The world is small on purpose, so that steps meet: few accounts, few subjects, amounts near the limits.
 
-use super::ops::{Asked, Key, Limit, Op, Terms};
+use super::ops::{Asked, Key, Limit, Op, Standing, Terms};
 
 /// Answers `choose(n)` with a number below `n`.
 pub trait Choose {
@@ -41,7 +41,14 @@ impl World {
     pub fn op(&self, choose: &mut impl Choose, now: i64) -> Op {
         match choose.below(32) {
             0..=15 => {
-                Op::Charge { subject: self.subject(choose), asked: self.asked(choose), terms: terms(choose, now) }
+                let (subject, mut asked) = (self.subject(choose), self.asked(choose));
+                let (terms, standing) = manner(choose, now);
+                // Mostly all on the same terms, as the rules of one family are.
+                let mixed = choose.below(4) == 0;
+                for wish in &mut asked {
+                    wish.3 = if mixed { one_of_terms(choose) } else { terms };
+                }
+                Op::Charge { subject, asked, standing }
             }
             16..=19 => Op::Release { subject: self.subject(choose) },
             20 | 21 => Op::Settle { subject: self.subject(choose) },
@@ -77,7 +84,11 @@ impl World {
             9 | 10 => 3,
             _ => 5,
         };
-        (0..count).map(|_| (self.key(choose), amount(choose), u8::try_from(choose.below(3)).unwrap_or(0))).collect()
+        let mut wish = || {
+            let (key, amount, format) = (self.key(choose), amount(choose), u8::try_from(choose.below(3)).unwrap_or(0));
+            (key, amount, format, Terms::Enforced)
+        };
+        (0..count).map(|_| wish()).collect()
     }
 }
 
@@ -107,17 +118,29 @@ fn limit(choose: &mut impl Choose) -> Limit {
     }
 }
 
-fn terms(choose: &mut impl Choose, now: i64) -> Terms {
+/// The terms of most charges, and how their subject stands.
+fn manner(choose: &mut impl Choose, now: i64) -> (Terms, Standing) {
     let soon = |choose: &mut dyn FnMut(u64) -> u64| now.saturating_add(i64::try_from(choose(8)).unwrap_or(0));
     match choose.below(16) {
-        0..=4 => Terms::Charge,
-        5 => Terms::Adopt,
-        6..=8 => Terms::Hold { until: soon(&mut |bound| choose.below(bound)) },
-        kind => Terms::Wait {
-            ordered: kind >= 12,
-            priority: if choose.below(4) == 0 { 1 } else { 0 },
-            arrived: i64::try_from(choose.below(6)).unwrap_or(0),
-            tie: format!("tie-{}", choose.below(3)),
-        },
+        0..=4 => (Terms::Enforced, Standing::Stored),
+        5 => (Terms::Adopted, Standing::Stored),
+        6..=8 => (Terms::Enforced, Standing::Held { until: soon(&mut |bound| choose.below(bound)) }),
+        kind => {
+            let standing = Standing::InTurn {
+                ordered: kind >= 12,
+                priority: if choose.below(4) == 0 { 1 } else { 0 },
+                arrived: i64::try_from(choose.below(6)).unwrap_or(0),
+                tie: format!("tie-{}", choose.below(3)),
+            };
+            (Terms::InLine, standing)
+        }
+    }
+}
+
+fn one_of_terms(choose: &mut impl Choose) -> Terms {
+    match choose.below(5) {
+        0 | 1 => Terms::InLine,
+        2 => Terms::Adopted,
+        _ => Terms::Enforced,
     }
 }

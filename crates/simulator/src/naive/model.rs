@@ -1,10 +1,10 @@
 //! The naive model: every number is counted again from the subjects whenever it is needed.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Terms};
+use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Standing, Terms};
 
 #[derive(Clone, Debug, Default)]
 pub struct Model {
@@ -30,7 +30,8 @@ struct Subject {
 enum State {
     Charged,
     Held { until: i64, settled: Lines },
-    Waiting { ordered: bool, priority: i64, arrived: i64, tie: String },
+    /// `waited_for` are the keys in line, `has` is what it has meanwhile.
+    Waiting { turn: (bool, i64, i64, String), waited_for: BTreeSet<Key>, has: Lines },
 }
 
 impl Subject {
@@ -38,15 +39,14 @@ impl Subject {
         match &self.state {
             State::Charged => amount(&self.lines, key),
             State::Held { settled, .. } => amount(settled, key),
-            State::Waiting { .. } => 0,
+            State::Waiting { has, .. } => amount(has, key),
         }
     }
 
     fn occupied(&self, key: &Key) -> i128 {
         match &self.state {
-            State::Charged => amount(&self.lines, key),
             State::Held { settled, .. } => amount(settled, key).max(amount(&self.lines, key)),
-            State::Waiting { .. } => 0,
+            State::Charged | State::Waiting { .. } => self.settled(key),
         }
     }
 
@@ -54,8 +54,18 @@ impl Subject {
     fn occupied_lines(&self) -> Lines {
         match &self.state {
             State::Charged => self.lines.clone(),
-            State::Waiting { .. } => Lines::new(),
+            State::Waiting { has, .. } => has.clone(),
             State::Held { settled, .. } => larger(settled, &self.lines),
+        }
+    }
+
+    /// What it waits for of an account beyond what it has.
+    fn need(&self, key: &Key) -> i128 {
+        match &self.state {
+            State::Waiting { waited_for, has, .. } if waited_for.contains(key) => {
+                amount(&self.lines, key) - amount(has, key)
+            }
+            _ => 0,
         }
     }
 
@@ -86,7 +96,7 @@ impl Model {
             Op::Open { key, limit } => self.open(key, *limit),
             Op::SetLimit { key, limit } => self.set_limit(key, *limit),
             Op::Close { key } => self.close(key),
-            Op::Charge { subject, asked, terms } => self.charge(*subject, asked, terms),
+            Op::Charge { subject, asked, standing } => self.charge(*subject, asked, standing),
             Op::Release { subject } => match self.subjects.contains_key(subject) {
                 false => self.unchanged(Outcome::Released),
                 true => self.changed(Outcome::Released, |model| model.put(*subject, None)),
@@ -107,14 +117,12 @@ impl Model {
 
     pub fn shown(&self, key: &Key) -> Option<Shown> {
         let account = self.accounts.get(key)?;
-        let waits =
-            |subject: &&Subject| matches!(subject.state, State::Waiting { .. }) && subject.lines.contains_key(key);
         Some(Shown {
             key: key.clone(),
             limit: account.limit,
             used: self.used(key),
             held: self.held(key),
-            waiting: self.subjects.values().filter(waits).count(),
+            waiting: self.subjects.values().filter(|subject| subject.need(key) > 0).count(),
             subjects: self.subjects.values().filter(|subject| subject.occupied(key) > 0).count(),
             format: account.format,
         })
@@ -133,8 +141,7 @@ impl Model {
         let (state, until, settled) = match &known.state {
             State::Charged => ("charged", None, Lines::new()),
             State::Held { until, settled } => ("held", Some(*until), settled.clone()),
-            State::Waiting { ordered: true, .. } => ("ordered", None, Lines::new()),
-            State::Waiting { ordered: false, .. } => ("greedy", None, Lines::new()),
+            State::Waiting { turn, has, .. } => (if turn.0 { "ordered" } else { "greedy" }, None, has.clone()),
         };
         Some(Seen { subject, state, until, lines: known.lines.clone(), settled, sequence: known.sequence })
     }
@@ -186,18 +193,25 @@ impl Model {
         for id in ids {
             let subject = self.subjects.get_mut(&id).expect("just listed");
             let mut named = subject.lines.remove(key).is_some();
-            if let State::Held { settled, .. } = &mut subject.state {
-                named |= settled.remove(key).is_some();
+            match &mut subject.state {
+                State::Charged => {}
+                State::Held { settled, .. } => named |= settled.remove(key).is_some(),
+                State::Waiting { waited_for, has, .. } => {
+                    waited_for.remove(key);
+                    has.remove(key);
+                }
             }
             if named {
                 subject.sequence = self.sequence;
             }
-            if let State::Waiting { priority, arrived, tie, .. } = &subject.state
-                && subject.lines.is_empty()
+            let needs = subject.lines.keys().any(|key| subject.need(key) > 0);
+            if let State::Waiting { turn: (_, priority, arrived, tie), .. } = &subject.state
+                && !needs
             {
                 served.push(((Reverse(*priority), *arrived, tie.clone(), id), id));
-                self.subjects.remove(&id);
-            } else if subject.is_nothing() {
+                subject.state = State::Charged;
+            }
+            if subject.is_nothing() {
                 self.subjects.remove(&id);
             }
         }
@@ -208,51 +222,77 @@ impl Model {
         Said::Done { sequence: self.sequence, changed: true, outcome: Outcome::Closed, woken }
     }
 
-    fn charge(&mut self, id: u128, asked: &Asked, terms: &Terms) -> Said {
-        let adopt = *terms == Terms::Adopt;
-        let mut lines = match self.lines(asked, adopt) {
+    fn charge(&mut self, id: u128, asked: &Asked, standing: &Standing) -> Said {
+        let terms = terms_of(asked, standing);
+        let held = matches!(standing, Standing::Held { .. });
+        let mut lines = match self.lines(asked, &terms) {
             Ok(lines) => lines,
             Err(denied) => return denied,
         };
-        if let Some(said) = self.repeated(id, &lines, terms) {
+        if held {
+            lines.retain(|key, _| terms[key] != Terms::InLine);
+        }
+        let on = |wanted: Terms| -> Lines {
+            let some = lines.iter().filter(|(key, _)| terms[*key] == wanted);
+            some.map(|(key, line)| (key.clone(), *line)).collect()
+        };
+        let in_line = on(Terms::InLine);
+        let waited_for: BTreeSet<Key> = in_line.keys().cloned().collect();
+        if let Some(said) = self.repeated(id, &lines, &waited_for, standing) {
             return said;
         }
-        if adopt {
-            self.cut_to_type(id, &mut lines);
-        }
-        let settled = self.subjects.get(&id).map_or_else(Lines::new, |subject| match &subject.state {
-            State::Charged => subject.lines.clone(),
-            State::Held { settled, .. } => settled.clone(),
-            State::Waiting { .. } => Lines::new(),
-        });
-        let target = match terms {
-            Terms::Hold { .. } => larger(&settled, &lines),
-            _ => lines.clone(),
-        };
-        let no = if adopt { Vec::new() } else { self.refusing(id, &target) };
-        let (state, outcome) = match terms {
-            Terms::Charge | Terms::Adopt => (State::Charged, Outcome::Granted),
-            Terms::Hold { until } => (State::Held { until: *until, settled }, Outcome::Held { until: *until }),
-            Terms::Wait { ordered, priority, arrived, tie } => {
-                let place = (Reverse(*priority), *arrived, tie.clone(), id);
-                let blocked = *ordered && lines.keys().any(|key| self.grows(id, &lines, key) && self.cut(key, &place));
-                let endless = no.iter().any(|no| no.reason == "overflow");
-                if !endless && (!no.is_empty() || blocked) {
-                    let (ordered, priority, arrived) = (*ordered, *priority, *arrived);
-                    let state = State::Waiting { ordered, priority, arrived, tie: tie.clone() };
-                    return self.changed(Outcome::Queued, |model| model.put(id, Some((lines, state))));
-                }
-                (State::Charged, Outcome::Granted)
-            }
+        let no = match standing {
+            Standing::Held { .. } => self.refusing(id, &larger(&self.has(id), &lines)),
+            _ => self.refusing(id, &on(Terms::Enforced)),
         };
         if !no.is_empty() {
             return Said::Denied(no);
         }
+        self.cut_to_type(id, &mut lines, &terms);
+        let (state, outcome) = match standing {
+            Standing::Held { until } => {
+                (State::Held { until: *until, settled: self.has(id) }, Outcome::Held { until: *until })
+            }
+            Standing::InTurn { ordered, priority, arrived, tie } if !in_line.is_empty() => {
+                let place = (Reverse(*priority), *arrived, tie.clone(), id);
+                let no = self.refusing(id, &in_line);
+                let grows = |key: &Key| self.grows(id, &in_line, key);
+                let blocked = *ordered && in_line.keys().any(|key| grows(key) && self.cut(key, &place));
+                if no.iter().any(|no| no.reason == "overflow") {
+                    return Said::Denied(no);
+                }
+                if no.is_empty() && !blocked {
+                    (State::Charged, Outcome::Granted)
+                } else {
+                    let mut has = lines.clone();
+                    for (key, (wanted, format)) in &in_line {
+                        has.remove(key);
+                        let before = self.subjects.get(&id).map(Subject::occupied_lines).unwrap_or_default();
+                        if let Some((had, format_had)) = before.get(key) {
+                            let line = if had < wanted { (*had, *format_had) } else { (*wanted, *format) };
+                            has.insert(key.clone(), line);
+                        }
+                    }
+                    let turn = (*ordered, *priority, *arrived, tie.clone());
+                    (State::Waiting { turn, waited_for, has }, Outcome::Queued)
+                }
+            }
+            Standing::Stored | Standing::InTurn { .. } => (State::Charged, Outcome::Granted),
+        };
         self.changed(outcome, |model| model.put(id, Some((lines, state))))
     }
 
+    /// What a subject has for certain.
+    fn has(&self, id: u128) -> Lines {
+        self.subjects.get(&id).map_or_else(Lines::new, |subject| match &subject.state {
+            State::Charged => subject.lines.clone(),
+            State::Held { settled, .. } => settled.clone(),
+            State::Waiting { has, .. } => has.clone(),
+        })
+    }
+
     /// The same request again gets the same answer.
-    fn repeated(&self, id: u128, lines: &Lines, terms: &Terms) -> Option<Said> {
+    fn repeated(&self, id: u128, lines: &Lines, waited_for: &BTreeSet<Key>, standing: &Standing) -> Option<Said> {
         let done = |outcome, sequence| Said::Done { sequence, changed: false, outcome, woken: vec![] };
         let Some(subject) = self.subjects.get(&id) else {
             return lines.is_empty().then(|| done(Outcome::Granted, self.sequence));
@@ -260,15 +300,17 @@ impl Model {
         if subject.lines != *lines {
             return None;
         }
-        match (&subject.state, terms) {
+        match (&subject.state, standing) {
             (State::Charged, _) => Some(done(Outcome::Granted, subject.sequence)),
-            (State::Held { until: now, .. }, Terms::Hold { until }) if now == until => {
+            (State::Held { until: now, .. }, Standing::Held { until }) if now == until => {
                 Some(done(Outcome::Held { until: *until }, subject.sequence))
             }
             (
-                State::Waiting { ordered: o, priority: p, arrived: a, tie: t },
-                Terms::Wait { ordered, priority, arrived, tie },
-            ) if (o, p, a, t) == (ordered, priority, arrived, tie) => Some(done(Outcome::Queued, subject.sequence)),
+                State::Waiting { turn: (o, p, a, t), waited_for: now, .. },
+                Standing::InTurn { ordered, priority, arrived, tie },
+            ) if (o, p, a, t) == (ordered, priority, arrived, tie) && now == waited_for => {
+                Some(done(Outcome::Queued, subject.sequence))
+            }
             _ => None,
         }
     }
@@ -308,7 +350,8 @@ impl Model {
     }
 
     fn what_if(&self, id: u128, asked: &Asked) -> Said {
-        let lines = match self.lines(asked, false) {
+        let terms = asked.iter().map(|(key, ..)| (key.clone(), Terms::Enforced)).collect();
+        let lines = match self.lines(asked, &terms) {
             Ok(lines) => lines,
             Err(denied) => return denied,
         };
@@ -368,15 +411,17 @@ impl Model {
         let mut places: Vec<(Place, bool)> = self.places().collect();
         places.sort();
         let may_go = |(place, ordered): &(Place, bool)| {
-            let lines = &self.subjects[&place.3].lines;
-            self.refusing(place.3, lines).is_empty() && !(*ordered && lines.keys().any(|key| self.cut(key, place)))
+            let subject = &self.subjects[&place.3];
+            let mut needed = subject.lines.clone();
+            needed.retain(|key, _| subject.need(key) > 0);
+            self.refusing(place.3, &needed).is_empty() && !(*ordered && needed.keys().any(|key| self.cut(key, place)))
         };
         places.iter().find(|place| may_go(place)).map(|(place, _)| place.3)
     }
 
     fn places(&self) -> impl Iterator<Item = (Place, bool)> + '_ {
         self.subjects.iter().filter_map(|(id, subject)| match &subject.state {
-            State::Waiting { ordered, priority, arrived, tie } => {
+            State::Waiting { turn: (ordered, priority, arrived, tie), .. } => {
                 Some(((Reverse(*priority), *arrived, tie.clone(), *id), *ordered))
             }
             _ => None,
@@ -386,7 +431,7 @@ impl Model {
     /// Whether an ordered waiter ahead of a place wants more of an account than is left.
     fn cut(&self, key: &Key, place: &Place) -> bool {
         self.places().any(|(ahead, ordered)| {
-            let need = amount(&self.subjects[&ahead.3].lines, key);
+            let need = self.subjects[&ahead.3].need(key);
             ordered && ahead < *place && ahead.3 != place.3 && need > 0 && !self.has_room(key, need)
         })
     }
@@ -405,8 +450,8 @@ impl Model {
     }
 
     /// What is adopted is counted as far as numbers go.
-    fn cut_to_type(&self, id: u128, lines: &mut Lines) {
-        for (key, (wanted, _)) in lines.iter_mut() {
+    fn cut_to_type(&self, id: u128, lines: &mut Lines, terms: &BTreeMap<Key, Terms>) {
+        for (key, (wanted, _)) in lines.iter_mut().filter(|(key, _)| terms[*key] == Terms::Adopted) {
             let had = self.subjects.get(&id).map_or(0, |subject| subject.occupied(key));
             let others = self.used(key) + self.held(key) - had;
             *wanted = (*wanted).min(i128::MAX - others);
@@ -429,13 +474,13 @@ impl Model {
         no
     }
 
-    fn lines(&self, asked: &Asked, adopt: bool) -> Result<Lines, Said> {
+    fn lines(&self, asked: &Asked, terms: &BTreeMap<Key, Terms>) -> Result<Lines, Said> {
         let bad = |key: &Key, reason, requested| {
             let (used, held) = if self.accounts.contains_key(key) { (self.used(key), self.held(key)) } else { (0, 0) };
             No { key: key.clone(), reason, requested, used, held }
         };
         let mut no: BTreeMap<Key, No> = BTreeMap::new();
-        for (key, amount, _) in asked {
+        for (key, amount, ..) in asked {
             let reason = match self.accounts.contains_key(key) {
                 false => "unknown account",
                 true if *amount < 0 => "negative",
@@ -445,11 +490,11 @@ impl Model {
         }
         let mut lines = Lines::new();
         if no.is_empty() {
-            for (key, amount, format) in asked.iter().filter(|(_, amount, _)| *amount != 0) {
+            for (key, amount, format, _) in asked.iter().filter(|(_, amount, ..)| *amount != 0) {
                 let line = lines.entry(key.clone()).or_insert((0i128, *format));
                 match line.0.checked_add(*amount) {
                     Some(sum) => line.0 = sum,
-                    None if adopt => line.0 = i128::MAX,
+                    None if terms[key] == Terms::Adopted => line.0 = i128::MAX,
                     None => {
                         no.entry(key.clone()).or_insert_with(|| bad(key, "overflow", *amount));
                     }
@@ -458,6 +503,19 @@ impl Model {
         }
         if no.is_empty() { Ok(lines) } else { Err(Said::Denied(no.into_values().collect())) }
     }
+}
+
+/// The terms of each account: the strictest of those asked for, where the standing allows them.
+fn terms_of(asked: &Asked, standing: &Standing) -> BTreeMap<Key, Terms> {
+    let mut strictest: BTreeMap<Key, Terms> = BTreeMap::new();
+    for (key, _, _, terms) in asked {
+        let terms = match (terms, standing) {
+            (Terms::InLine, Standing::Stored) | (Terms::Adopted, Standing::Held { .. }) => Terms::Enforced,
+            (terms, _) => *terms,
+        };
+        strictest.entry(key.clone()).and_modify(|now| *now = (*now).min(terms)).or_insert(terms);
+    }
+    strictest
 }
 
 fn is_negative(limit: Limit) -> bool {

@@ -26,14 +26,21 @@ pub enum Limit {
 pub type Lines = BTreeMap<Key, (i128, u8)>;
 
 /// What is asked for: may name an account twice or one that is not open.
-pub type Asked = Vec<(Key, i128, u8)>;
+pub type Asked = Vec<(Key, i128, u8, Terms)>;
+
+/// Of several on one account the first of this list holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Terms {
+    Enforced,
+    InLine,
+    Adopted,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Terms {
-    Charge,
-    Adopt,
-    Hold { until: i64 },
-    Wait { ordered: bool, priority: i64, arrived: i64, tie: String },
+pub enum Standing {
+    Stored,
+    Held { until: i64 },
+    InTurn { ordered: bool, priority: i64, arrived: i64, tie: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +48,7 @@ pub enum Op {
     Open { key: Key, limit: Limit },
     SetLimit { key: Key, limit: Limit },
     Close { key: Key },
-    Charge { subject: u128, asked: Asked, terms: Terms },
+    Charge { subject: u128, asked: Asked, standing: Standing },
     Release { subject: u128 },
     Settle { subject: u128 },
     Expire { now: i64 },

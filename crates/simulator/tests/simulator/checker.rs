@@ -3,7 +3,7 @@
 use simulator::checker::check;
 use simulator::history::{Call, Returned};
 use simulator::naive::model::Model;
-use simulator::naive::ops::{Key, Limit, Op, Said, Terms};
+use simulator::naive::ops::{Key, Limit, Op, Said, Standing, Terms};
 use simulator::{Answer, Logged};
 
 fn open() -> Op {
@@ -11,7 +11,8 @@ fn open() -> Op {
 }
 
 fn charge(subject: u128, amount: i128) -> Op {
-    Op::Charge { subject, asked: vec![(Key::new("q", "cpu"), amount, 0)], terms: Terms::Charge }
+    let asked = vec![(Key::new("q", "cpu"), amount, 0, Terms::Enforced)];
+    Op::Charge { subject, asked, standing: Standing::Stored }
 }
 
 /// Runs steps on a model: the calls of one client after the other, each answered at once, and the timeline.
