@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Receipt, SubjectId, Terms};
+use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Receipt, Standing, SubjectId};
 use quantity::{Amount, Format};
 
 /// Decisions counted in one run. One alone would depend on where its subject happens to hash to.
@@ -29,7 +29,7 @@ pub const LARGE: Size = Size { claims: 1_000_000, accounts: 10_000 };
 /// name.
 #[inline(never)]
 pub fn decide_and_apply(ledger: &mut Ledger, subject: SubjectId, charges: &[Charge; 3]) -> Receipt {
-    let plan = ledger.decide(black_box(subject), black_box(charges), &Terms::Charge).expect("the limits are far away");
+    let plan = ledger.decide(black_box(subject), black_box(charges), &Standing::Stored).expect("the limits are far away");
     ledger.apply(plan)
 }
 
@@ -41,7 +41,7 @@ pub fn work(size: Size) {
     let accounts: Vec<AccountId> =
         (0..size.accounts).map(|account| ledger.open(key(account), limit).expect("each key is new")).collect();
     for claim in 0..size.claims {
-        let _ = ledger.charge(subject(claim), &charges(&accounts, claim), &Terms::Charge).expect("the limits are far");
+        let _ = ledger.charge(subject(claim), &charges(&accounts, claim), &Standing::Stored).expect("the limits are far");
         settle_down(&mut ledger, claim);
     }
     let decisions = u32::try_from(DECISIONS).unwrap_or(u32::MAX);
@@ -76,7 +76,7 @@ fn charges(accounts: &[AccountId], claim: u32) -> [Charge; 3] {
         let others = accounts.len() - 1;
         accounts[1 + (claim.wrapping_mul(7919).wrapping_add(step) as usize) % others]
     };
-    let charge = |account, units| Charge { account, amount: Amount::from_units(units), format: Format::DecimalSi };
+    let charge = |account, units| Charge::new(account, Amount::from_units(units), Format::DecimalSi);
     [charge(accounts[0], 1), charge(at(0), 2), charge(at(1), 3)]
 }
 

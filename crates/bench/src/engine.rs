@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ledger::{AccountKey, Charge, Ledger, Limit, Loader, SubjectId, Terms};
+use ledger::{AccountKey, Charge, Ledger, Limit, Loader, Standing, SubjectId};
 use quantity::{Amount, Format};
 use sequencer::Engine;
 use store::{Batch, Store, Table};
@@ -99,7 +99,7 @@ impl Engine for LedgerEngine {
 
     fn step(&mut self, command: Command, _batch: &mut Batch, _publication: &mut ()) -> Answer {
         match command {
-            Command::Claim { subject, charges } => match self.ledger.charge(subject, &charges, &Terms::Charge) {
+            Command::Claim { subject, charges } => match self.ledger.charge(subject, &charges, &Standing::Stored) {
                 Ok(receipt) => Answer::Granted { sequence: receipt.sequence },
                 Err(_) => Answer::Denied,
             },
@@ -115,5 +115,5 @@ impl Engine for LedgerEngine {
 
 /// One unit of an account.
 pub fn unit(account: ledger::AccountId) -> Charge {
-    Charge { account, amount: Amount::from_units(1), format: Format::DecimalSi }
+    Charge::new(account, Amount::from_units(1), Format::DecimalSi)
 }

@@ -49,6 +49,16 @@ pub struct SubjectView {
     pub sequence: u64,
 }
 
+impl SubjectView {
+    /// What it is charged now; nothing of what it holds or waits for beyond that.
+    pub fn into_charged(self) -> Vec<Charge> {
+        match self.state {
+            State::Charged => self.charges,
+            State::Held { .. } | State::Waiting(_) => self.settled,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Charged,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use ledger::{AccountId, SubjectId, Terms};
+use ledger::{AccountId, Standing, SubjectId};
 use quantity::Amount;
 use store::{Batch, EmbeddedStore, Store};
 
@@ -107,7 +107,7 @@ fn fill(
 fn claim(engine: &mut LedgerEngine, accounts: &[AccountId], number: u32) -> anyhow::Result<()> {
     let mut random = u64::from(number);
     let charges = accounts_of(SPREAD, &mut random).map(|account| unit(accounts[account as usize]));
-    let _receipt = engine.ledger.charge(subject(number), &charges, &Terms::Charge)?;
+    let _receipt = engine.ledger.charge(subject(number), &charges, &Standing::Stored)?;
     Ok(())
 }
 

@@ -14,7 +14,6 @@ use ledger::{AccountKey, Limit, State, SubjectId};
 use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, PolicyId, Rulebook, Subject, policy_name};
 
-use super::apart::apart;
 use super::command::AuditReport;
 use super::countable::counted;
 use super::engine::{Engine, Shelf};
@@ -44,7 +43,7 @@ pub struct Snapshot {
 /// The policies, compiled anew.
 pub(super) struct Fresh {
     pub rulebook: Rulebook,
-    policies: HashMap<PolicyId, (Arc<str>, GroupResource)>,
+    policies: HashMap<PolicyId, Arc<str>>,
     limits: BTreeMap<AccountKey, Limit>,
     queueing: BTreeSet<GroupResource>,
     broken: BTreeSet<ObjectKey>,
@@ -110,8 +109,10 @@ impl Snapshot {
                 add(&mut sums, key, amount);
             }
             let found = named(&view.charges);
-            if matches!(view.state, State::Waiting { .. }) {
-                found.keys().for_each(|key| *waiting.entry(key.clone()).or_default() += 1);
+            let has = named(&occupied);
+            for (key, wanted) in found.iter().filter(|_| matches!(view.state, State::Waiting(_))) {
+                let more = *wanted > has.get(key).copied().unwrap_or_default();
+                *waiting.entry(key.clone()).or_default() += usize::from(more);
             }
             match expected.remove(&id) {
                 Some((object, wanted)) => report.compare(&object, &wanted, &found),
@@ -141,17 +142,12 @@ impl Snapshot {
             self.families.iter().flat_map(list).collect()
         };
         let policy_kinds = kinds(&|family| family.policies());
-        let queueing = kinds(&|family| family.queueing());
-        let mut waiting = kinds(&|family| family.projected());
-        let told = policy_kinds.union(&waiting).cloned().collect();
-        waiting.retain(|resource| !queueing.is_empty() && !policy_kinds.contains(resource));
+        let told = policy_kinds.union(&kinds(&|family| family.projected())).cloned().collect();
         let mut fresh = Fresh {
             rulebook,
             policies: HashMap::new(),
             limits: BTreeMap::new(),
-            queueing,
             broken: BTreeSet::new(),
-            waiting,
             told,
         };
         for resource in policy_kinds {
@@ -180,7 +176,6 @@ impl Snapshot {
     fn expected(&self, fresh: &Fresh, report: &mut AuditReport) -> HashMap<SubjectId, (ObjectKey, Sums)> {
         let mut expected = HashMap::new();
         for (resource, shelf) in &self.shelves {
-            let waits = fresh.waiting.contains(resource);
             for object in shelf.values() {
                 report.objects += 1;
                 let key = &object.key;
@@ -203,18 +198,16 @@ impl Snapshot {
                         continue;
                     }
                 };
-                let (mut own, mut beside) = (Sums::new(), Sums::new());
+                let mut sums = Sums::new();
                 for line in verdict.lines.iter().filter(|line| !line.amount.is_zero()) {
-                    let Some((account, queues)) = fresh.account(line) else { continue };
-                    add(if waits && !queues { &mut beside } else { &mut own }, account, counted(line.amount));
+                    let Some(account) = fresh.account(line) else { continue };
+                    add(&mut sums, account, counted(line.amount));
                 }
-                for (uid, mut sums) in [(object.uid, own), (apart(object.uid), beside)] {
-                    // A discount may have made up for a charge.
-                    sums.retain(|_, amount| !amount.is_zero());
-                    if !sums.is_empty() {
-                        report.subjects += 1;
-                        expected.insert(uid, (key.clone(), sums));
-                    }
+                // A discount may have made up for a charge.
+                sums.retain(|_, amount| !amount.is_zero());
+                if !sums.is_empty() {
+                    report.subjects += 1;
+                    expected.insert(object.uid, (key.clone(), sums));
                 }
             }
         }
@@ -352,16 +345,15 @@ impl Fresh {
             self.limits.insert(AccountKey::new(&name, &account.resource, ""), account.limit);
         }
         let id = self.rulebook.install(name.clone(), compiled);
-        self.policies.insert(id, (name, key.resource.clone()));
+        self.policies.insert(id, name);
     }
 
-    /// The name of the account that a line charges, and whether objects wait for it.
-    fn account(&self, line: &rules::Line) -> Option<(AccountKey, bool)> {
-        let (policy, resource) = self.policies.get(&line.policy)?;
+    /// The name of the account that a line charges.
+    fn account(&self, line: &rules::Line) -> Option<AccountKey> {
+        let policy = self.policies.get(&line.policy)?;
         let account = self.rulebook.compiled(line.policy)?.accounts.get(line.account)?;
         let bucket = line.bucket.clone().unwrap_or_else(|| "".into());
-        let key = AccountKey { policy: policy.clone(), resource: account.resource.clone(), bucket };
-        Some((key, self.queueing.contains(resource)))
+        Some(AccountKey { policy: policy.clone(), resource: account.resource.clone(), bucket })
     }
 }
 

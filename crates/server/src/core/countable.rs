@@ -5,7 +5,6 @@ use ledger::{CHARGE_MAX, Limit, SubjectId, Terms};
 use quantity::{Amount, Quantity};
 use rules::Verdict;
 
-use super::apart::apart;
 use super::command::Refused;
 use super::engine::Engine;
 
@@ -21,17 +20,17 @@ impl Engine {
         &self,
         verdict: &Verdict,
         uid: SubjectId,
-        terms: Option<&Terms>,
+        terms: Option<Terms>,
     ) -> Result<(), Refused> {
-        if matches!(terms, Some(Terms::Adopt)) {
+        if terms == Some(Terms::Adopted) {
             return Ok(());
         }
         let beyond = verdict.lines.iter().filter(|line| line.bucket.is_none() && counted(line.amount) != line.amount);
         for line in beyond {
-            let (charges, _) = self.policies.charges(&self.ledger, std::slice::from_ref(line));
+            let (charges, _) = self.policies.charges(&self.ledger, std::slice::from_ref(line), Terms::Enforced);
             let Some(charge) = charges.first() else { continue };
-            let had = [uid, apart(uid)].into_iter().filter_map(|subject| self.ledger.subject(subject));
-            let had = had.flat_map(|view| view.charges).any(|had| had == *charge);
+            let had = self.ledger.subject(uid).map_or_else(Vec::new, |view| view.charges);
+            let had = had.iter().any(|had| had.account == charge.account && had.amount == charge.amount);
             let enforced =
                 self.ledger.balance(charge.account).is_some_and(|one| matches!(one.limit, Limit::Enforced(_)));
             let denial = self.rulebook.name(line.policy).and_then(|name| self.policies.denial(name, Operation::Update));

@@ -146,7 +146,7 @@ impl Engine {
         let key = stored.key.clone();
         let prepared = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
             let compiled = self.compile(&key, &draft.value)?;
-            let ruling = self.decide(&key, &draft, Some(Terms::Adopt), false)?;
+            let ruling = self.decide(&key, &draft, Some(Terms::Adopted), false)?;
             Ok((draft, compiled, ruling))
         });
         match prepared {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use families::{Change, Denial, DenialLine, Families, Operation};
 use kinds::field_error::FieldError;
-use ledger::{AccountId, CHARGES_MAX, Denied, Ledger, Reason, SubjectId, Terms};
+use ledger::{AccountId, CHARGES_MAX, Denied, Ledger, Plan, Reason, Standing, SubjectId, Terms};
 use rules::cel::{Foresight, Program, at_desk};
 use rules::{Compiled, GroupResource, Namespace, Rulebook, Subject, Verdict};
 use serde_json::Value;
 use smallvec::SmallVec;
 use store::{Batch, Space, Table};
 
-use super::apart::{Ruling, apart};
 use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
 use super::encryption::Encryption;
 use super::event::{Decided, Decision, Event, EventKind, Publication};
@@ -93,6 +92,19 @@ pub struct Engine {
     pub(super) encryption: Arc<Encryption>,
     /// Objects that are stored otherwise than they would be now.
     pub(super) outdated: Vec<ObjectKey>,
+}
+
+/// What rules and ledger said to a write.
+#[derive(Default)]
+pub(super) struct Ruling {
+    pub plan: Option<Plan>,
+    /// Until when it holds.
+    pub until_ms: Option<i64>,
+}
+
+/// How an object stands that is stored: in its turn where its rules have a line.
+pub(super) fn standing(verdict: &Verdict) -> Standing {
+    verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn)
 }
 
 /// Rows, and about how many bytes of them, written again in one step: others are let in between, and no store finds them too many.
@@ -241,8 +253,8 @@ impl Engine {
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
                 // What happened is adopted. Labels and annotations did not happen, though they come with a status.
                 let reports = status && stored.has_marks_of(&draft.value);
-                let terms = if reports { Terms::Adopt } else { Terms::Charge };
-                let ruling = match self.decide(&key, &draft, Some(terms.clone()), dry_run) {
+                let terms = if reports { Terms::Adopted } else { Terms::Enforced };
+                let ruling = match self.decide(&key, &draft, Some(terms), dry_run) {
                     Err(Refused::Denied(denials)) => {
                         let refusal = Refusal { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
                         self.relieve(&refusal, denials, batch, publication)?
@@ -333,9 +345,7 @@ impl Engine {
     ) -> Result<Ruling, Refused> {
         // What is known is known of the object that was written, not of those that are made with it.
         let foresight = std::mem::take(&mut self.foresight);
-        let may_wait = self.may_wait(&key.resource);
-        let is_live = self.ledger.is_live(draft.uid) || (may_wait && self.ledger.is_live(apart(draft.uid)));
-        if !is_live && !self.rulebook.concerns(&key.resource, &key.namespace) {
+        if !self.ledger.is_live(draft.uid) && !self.rulebook.concerns(&key.resource, &key.namespace) {
             return Ok(Ruling::default());
         }
         let object = measured(&draft.value, self.is_projected(&key.resource));
@@ -348,41 +358,52 @@ impl Engine {
             self.wanted_of = object.into_owned();
             return Err(Refused::Bug("a write was put off that nobody sends again".into()));
         }
-        let verdict = match (measured, &terms) {
+        let verdict = match (measured, terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
-            (Err(_), Some(Terms::Adopt)) => return Ok(Ruling::default()),
+            (Err(_), Some(Terms::Adopted)) => return Ok(Ruling::default()),
             (Err(error), _) => {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
         };
         let until_ms = verdict.until_ms;
-        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines);
-        self.check_refusals(&verdict, &charges, draft.uid, terms.as_ref())?;
-        self.check_countable(&verdict, draft.uid, terms.as_ref())?;
-        let operation = if terms.is_some() { Operation::Update } else { Operation::Create };
-        // A write that reports what happened is nobody's decision.
-        let counts = !dry_run && !matches!(terms, Some(Terms::Adopt));
-        // What waits in line is not served because its status was written.
-        let own_terms = verdict.terms.clone().or(terms.clone()).unwrap_or(Terms::Charge);
-        if !may_wait {
-            let plan = self.decide_lines(draft.uid, &verdict.lines, &own_terms, operation, dry_run)?;
-            if counts {
-                self.note_decided(&verdict.lines, &plan);
-            }
-            return Ok(Ruling { plan: Some(plan), apart: None, until_ms });
+        // A write that reports what happened is nobody's decision, and nothing that waits is served for it.
+        let (reports, operation) = match terms {
+            None => (false, Operation::Create),
+            Some(terms) => (terms == Terms::Adopted, Operation::Update),
+        };
+        let on = terms.unwrap_or(Terms::Enforced);
+        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines, on);
+        self.check_refusals(&verdict, &charges, draft.uid, terms)?;
+        self.check_countable(&verdict, draft.uid, terms)?;
+        let standing = standing(&verdict);
+        let plan = self.decide_lines(draft.uid, &verdict.lines, on, &standing, operation, dry_run)?;
+        if !dry_run && !reports {
+            self.note_decided(&verdict.lines, &plan);
         }
-        let (queueing, others) = self.split(&verdict.lines);
-        let terms = terms.unwrap_or(Terms::Charge);
-        let beside = apart(draft.uid);
-        let at_once = self.decide_lines(beside, &others, &terms, operation, dry_run)?;
-        let plan = self.decide_lines(draft.uid, &queueing, &own_terms, operation, dry_run)?;
-        if counts {
-            self.note_decided(&others, &at_once);
-            self.note_decided(&queueing, &plan);
+        Ok(Ruling { plan: Some(plan), until_ms })
+    }
+
+    pub(super) fn apply(&mut self, ruling: Ruling, out: &mut Publication) {
+        if let Some(plan) = ruling.plan {
+            let receipt = self.ledger.apply(plan);
+            self.note_receipt(&receipt, out);
         }
-        let (charges, _) = self.policies.charges(&self.ledger, &others);
-        Ok(Ruling { plan: Some(plan), apart: Some((beside, charges, terms)), until_ms })
+    }
+
+    /// Lets go of everything an object has or waits for.
+    pub(super) fn release(&mut self, object: &Object, out: &mut Publication) {
+        if self.ledger.is_live(object.uid) {
+            let receipt = self.ledger.release(object.uid);
+            self.note_receipt(&receipt, out);
+        }
+    }
+
+    /// Whether objects of this resource may stand in a line.
+    pub(super) fn may_wait(&self, resource: &GroupResource) -> bool {
+        !self.queueing.is_empty()
+            && self.projected_resources.contains(resource)
+            && !self.policy_resources.contains(resource)
     }
 
     /// Why a write was refused; one that waits for expressions is kept for its sender.
@@ -398,20 +419,21 @@ impl Engine {
         &mut self,
         subject: SubjectId,
         lines: &[rules::Line],
-        terms: &Terms,
+        terms: Terms,
+        standing: &Standing,
         operation: Operation,
         dry_run: bool,
     ) -> Result<ledger::Plan, Refused> {
-        let (charges, unopened) = self.policies.charges(&self.ledger, lines);
+        let (charges, unopened) = self.policies.charges(&self.ledger, lines, terms);
         let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
-        let plan = self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))?;
+        let plan = self.ledger.decide(subject, &charges, standing).map_err(|no| denied(self, no, &charges))?;
         if unopened.is_empty() || dry_run {
             return Ok(plan);
         }
         // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
         open_parts(&mut self.ledger, unopened).map_err(|error| Refused::Bug(error.to_string()))?;
-        let (charges, _) = self.policies.charges(&self.ledger, lines);
-        self.ledger.decide(subject, &charges, terms).map_err(|refused| denied(self, refused, &charges))
+        let (charges, _) = self.policies.charges(&self.ledger, lines, terms);
+        self.ledger.decide(subject, &charges, standing).map_err(|no| denied(self, no, &charges))
     }
 
     /// Counts a decision for each family it was asked of. Where nothing changes, nothing was decided.
@@ -419,11 +441,12 @@ impl Engine {
         if plan.is_unchanged() {
             return;
         }
-        let decision = if plan.queues() { Decision::Queued } else { Decision::Granted };
-        let mut noted: SmallVec<[usize; 4]> = SmallVec::new();
-        for family in lines.iter().filter_map(|line| self.policies.family(line.policy)) {
-            if !noted.contains(&family) {
-                noted.push(family);
+        let mut noted: SmallVec<[(usize, Decision); 4]> = SmallVec::new();
+        for line in lines {
+            let decision = if plan.queues() && line.in_line { Decision::Queued } else { Decision::Granted };
+            let Some(family) = self.policies.family(line.policy) else { continue };
+            if !noted.contains(&(family, decision)) {
+                noted.push((family, decision));
                 self.decided.note(family, decision);
             }
         }
@@ -446,17 +469,17 @@ impl Engine {
         verdict: &Verdict,
         charges: &[ledger::Charge],
         uid: SubjectId,
-        terms: Option<&Terms>,
+        terms: Option<Terms>,
     ) -> Result<(), Refused> {
-        if verdict.refusals.is_empty() || matches!(terms, Some(Terms::Adopt)) {
+        if verdict.refusals.is_empty() || terms == Some(Terms::Adopted) {
             return Ok(());
         }
-        let before = [self.ledger.subject(uid), self.ledger.subject(apart(uid))];
+        let before = self.ledger.subject(uid);
         let grows = |policy| {
             terms.is_none()
                 || charges.iter().filter(|charge| self.policies.owns(&self.ledger, policy, charge.account)).any(
                     |charge| {
-                        let had = before.iter().flatten().flat_map(|view| &view.charges);
+                        let had = before.iter().flat_map(|view| &view.charges);
                         let had = had.into_iter().find(|had| had.account == charge.account);
                         had.is_none_or(|had| charge.amount > had.amount)
                     },

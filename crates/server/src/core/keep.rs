@@ -170,7 +170,7 @@ impl Engine {
         out: &mut Publication,
     ) {
         let decided = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
-            let ruling = self.decide(key, &draft, Some(Terms::Adopt), false)?;
+            let ruling = self.decide(key, &draft, Some(Terms::Adopted), false)?;
             Ok((ruling, draft))
         });
         match decided {

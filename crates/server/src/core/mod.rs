@@ -8,7 +8,6 @@
 //! [`Engine`] is owned by the sequencer and always ahead of the disk; [`Cache`] is what readers share and only ever
 //! holds what is durable. Nothing in here knows HTTP.
 
-mod apart;
 mod audit;
 mod broken;
 pub mod cache;

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ledger::{State, SubjectId};
+use ledger::{SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use smallvec::SmallVec;
 
-use super::apart::apart;
 use super::engine::Engine;
 use super::object::ObjectKey;
 
@@ -75,13 +74,9 @@ impl Engine {
             return;
         }
         let mut policies = Policies::new();
-        let beside = self.may_wait(&key.resource).then(|| apart(uid));
-        for subject in [Some(uid), beside].into_iter().flatten() {
-            let view = self.ledger.subject(subject).filter(|view| !matches!(view.state, State::Waiting { .. }));
-            for charge in view.iter().flat_map(|view| &view.charges) {
-                let policy = self.policies.policy_of(&self.ledger, charge.account);
-                policies.extend(policy.filter(|policy| !policies.contains(policy) && self.is_naming(*policy)));
-            }
+        for charge in self.ledger.subject(uid).map_or_else(Vec::new, SubjectView::into_charged) {
+            let policy = self.policies.policy_of(&self.ledger, charge.account);
+            policies.extend(policy.filter(|policy| !policies.contains(policy) && self.is_naming(*policy)));
         }
         policies.sort_unstable();
         self.named.set(key, uid, policies);

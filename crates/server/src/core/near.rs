@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
-use ledger::{AccountKey, Charge, ExplainedLine, Explanation, State, SubjectId};
+use ledger::{AccountKey, Charge, ExplainedLine, Explanation, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
 
-use super::apart::apart;
 use super::engine::Engine;
 use super::object::ObjectKey;
 
@@ -162,16 +161,11 @@ impl EngineView<'_> {
     /// What an object is charged on the accounts of a policy; nothing of what it waits for.
     fn lines(&self, policy: PolicyId, uid: SubjectId, object: &ObjectKey, out: &mut Vec<SubjectLine>) {
         let Engine { ledger, policies, .. } = self.engine;
-        let beside = self.engine.may_wait(&object.resource).then(|| apart(uid));
         let born = self.born(object);
-        for view in [Some(uid), beside].into_iter().flatten().filter_map(|subject| ledger.subject(subject)) {
-            if matches!(view.state, State::Waiting { .. }) {
-                continue;
-            }
-            for charge in view.charges.iter().filter(|charge| policies.owns(ledger, policy, charge.account)) {
-                let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
-                out.push(line(uid, object, born, &key.resource, charge));
-            }
+        let charges = ledger.subject(uid).map_or_else(Vec::new, SubjectView::into_charged);
+        for charge in charges.iter().filter(|charge| policies.owns(ledger, policy, charge.account)) {
+            let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
+            out.push(line(uid, object, born, &key.resource, charge));
         }
     }
 

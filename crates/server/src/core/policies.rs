@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use families::{Denial, Operation};
-use ledger::{AccountId, AccountKey, Charge, Ledger, LedgerError, Limit};
+use ledger::{AccountId, AccountKey, Charge, Ledger, LedgerError, Limit, Terms};
 use rules::{Line, PolicyId};
 
 use super::countable::counted;
@@ -44,8 +44,8 @@ impl Policies {
         }
     }
 
-    /// A verdict's lines as charges, and the parts that have no account yet.
-    pub fn charges(&self, ledger: &Ledger, lines: &[Line]) -> (Vec<Charge>, Unopened) {
+    /// A verdict's lines as charges, and the parts that have no account yet. What is not in line is on these terms.
+    pub fn charges(&self, ledger: &Ledger, lines: &[Line], terms: Terms) -> (Vec<Charge>, Unopened) {
         let mut charges = Vec::with_capacity(lines.len());
         let mut unopened = Vec::new();
         for line in lines {
@@ -59,13 +59,14 @@ impl Policies {
                 continue;
             };
             let (amount, format) = (counted(line.amount), line.format);
+            let terms = if line.in_line { Terms::InLine } else { terms };
             let Some(bucket) = &line.bucket else {
-                charges.push(Charge { account, amount, format });
+                charges.push(Charge { account, amount, format, terms });
                 continue;
             };
             let key = AccountKey { policy: policy.clone(), resource: resource.clone(), bucket: bucket.clone() };
             match ledger.account(&key) {
-                Some(account) => charges.push(Charge { account, amount, format }),
+                Some(account) => charges.push(Charge { account, amount, format, terms }),
                 None => unopened.push(key),
             }
         }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use ledger::{Receipt, SubjectId, Terms};
+use ledger::{Receipt, Standing, SubjectId, Terms};
 use rules::{GroupResource, Line, Namespace, Subject};
 use serde_json::Value;
 
-use super::apart::apart;
-use super::engine::{Engine, NamespaceState};
+use super::engine::{Engine, NamespaceState, standing};
 use super::event::Publication;
 use super::measured::strip;
 use super::object::string_map;
@@ -38,8 +37,7 @@ impl Engine {
         let mut objects: Vec<_> = self.shelves.values().flat_map(|shelf| shelf.values()).cloned().collect();
         objects.retain(|object| {
             let key = &object.key;
-            let is_live = |uid| self.ledger.is_live(uid);
-            self.rulebook.concerns(&key.resource, &key.namespace) || is_live(object.uid) || is_live(apart(object.uid))
+            self.rulebook.concerns(&key.resource, &key.namespace) || self.ledger.is_live(object.uid)
         });
         objects.sort_by_key(|object| object.born);
         for object in objects {
@@ -57,29 +55,22 @@ impl Engine {
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
         let Ok(verdict) = self.rulebook.measure(&subject) else { return };
         self.note_due(key, verdict.until_ms);
-        let terms = verdict.terms.unwrap_or(Terms::Adopt);
-        if !self.may_wait(&key.resource) {
-            self.charge_again(object.uid, &verdict.lines, &terms, out);
-        } else {
-            let (queueing, others) = self.split(&verdict.lines);
-            self.charge_again(object.uid, &queueing, &terms, out);
-            self.charge_again(apart(object.uid), &others, &Terms::Adopt, out);
-        }
+        self.charge_again(object.uid, &verdict.lines, &standing(&verdict), out);
         self.name_subject(key, object.uid);
     }
 
-    fn charge_again(&mut self, subject: SubjectId, lines: &[Line], terms: &Terms, out: &mut Publication) {
-        let (mut charges, unopened) = self.policies.charges(&self.ledger, lines);
+    fn charge_again(&mut self, subject: SubjectId, lines: &[Line], standing: &Standing, out: &mut Publication) {
+        let (mut charges, unopened) = self.policies.charges(&self.ledger, lines, Terms::Adopted);
         if !unopened.is_empty() {
             if let Err(error) = open_parts(&mut self.ledger, unopened) {
                 tracing::error!(%error, "a part of an account could not be opened: a bug");
             }
-            charges = self.policies.charges(&self.ledger, lines).0;
+            charges = self.policies.charges(&self.ledger, lines, Terms::Adopted).0;
         }
         if charges.is_empty() && !self.ledger.is_live(subject) {
             return;
         }
-        match self.ledger.decide(subject, &charges, terms) {
+        match self.ledger.decide(subject, &charges, standing) {
             Ok(plan) => {
                 let receipt = self.ledger.apply(plan);
                 self.note_receipt(&receipt, out);

@@ -14,7 +14,7 @@ use rules::{Subject, policy_name};
 use serde_json::json;
 use store::Batch;
 
-use super::apart::{Ruling, apart};
+use super::engine::Ruling;
 use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
@@ -72,7 +72,7 @@ impl Engine {
             self.move_limits(&one.quota, true, out);
         }
         // As if, so that nothing is opened or counted until it is sure.
-        if let Err(refused) = self.decide(refusal.key, refusal.draft, refusal.terms.clone(), true) {
+        if let Err(refused) = self.decide(refusal.key, refusal.draft, refusal.terms, true) {
             self.take_back(charged, out);
             return Err(refused);
         }
@@ -87,7 +87,7 @@ impl Engine {
             self.settle(object, None, None, out);
             self.keep(&one.quota, batch, out);
         }
-        self.decide(refusal.key, refusal.draft, refusal.terms.clone(), false)
+        self.decide(refusal.key, refusal.draft, refusal.terms, false)
     }
 
     fn charge_companion(
@@ -122,7 +122,7 @@ impl Engine {
             metadata["creationTimestamp"] = json!(moment(refusal.now_ms));
         }
         let draft = Draft::new(value).map_err(|error| error.to_string())?;
-        let terms = before.is_some().then_some(Terms::Charge);
+        let terms = before.is_some().then_some(Terms::Enforced);
         let ruling = self.decide(&key, &draft, terms, false).map_err(|refused| match refused {
             Refused::Denied(denials) => told(&self.families, &denials),
             other => format!("{other:?}"),
@@ -143,7 +143,7 @@ impl Engine {
         let has = self.ledger.subject(draft.uid).map_or_else(Vec::new, |view| view.charges);
         let mut pool = None;
         let mut parts = Vec::new();
-        for charge in self.policies.charges(&self.ledger, &verdict.lines).0 {
+        for charge in self.policies.charges(&self.ledger, &verdict.lines, Terms::Enforced).0 {
             let (Some(balance), Some(account)) = (self.ledger.balance(charge.account), self.ledger.key(charge.account))
             else {
                 continue;
@@ -184,14 +184,11 @@ impl Engine {
         for one in charged.into_iter().rev() {
             match one.before {
                 Some(stored) => self.recount_one(&stored, out),
-                None => {
-                    for subject in [one.draft.uid, apart(one.draft.uid)] {
-                        if self.ledger.is_live(subject) {
-                            let receipt = self.ledger.release(subject);
-                            self.note_receipt(&receipt, out);
-                        }
-                    }
+                None if self.ledger.is_live(one.draft.uid) => {
+                    let receipt = self.ledger.release(one.draft.uid);
+                    self.note_receipt(&receipt, out);
                 }
+                None => {}
             }
             self.move_limits(&one.quota, false, out);
         }
@@ -202,7 +199,7 @@ impl Engine {
         let object = measured(&draft.value, self.projected_resources.contains(&key.resource));
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let Ok(verdict) = self.rulebook.measure(&subject.at(self.clock_ms)) else { return Vec::new() };
-        let charges = self.policies.charges(&self.ledger, &verdict.lines).0;
+        let charges = self.policies.charges(&self.ledger, &verdict.lines, Terms::Enforced).0;
         charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect()
     }
 

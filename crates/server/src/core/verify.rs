@@ -9,7 +9,6 @@ use ledger::{Ledger, SubjectId};
 use serde_json::Value;
 use store::{Batch, Store, Table};
 
-use super::apart::apart;
 use super::encryption::Encryption;
 use super::engine::Engine;
 use super::event::Publication;
@@ -71,7 +70,7 @@ impl Engine {
         let mut uids: HashSet<SubjectId> = HashSet::new();
         for object in self.shelves.values().flat_map(|shelf| shelf.values()) {
             found.objects += 1;
-            uids.extend([object.uid, apart(object.uid)]);
+            uids.insert(object.uid);
             if let Some(problem) = problem_of(object) {
                 found.problem(format!("{}: {problem}", object.key));
             }

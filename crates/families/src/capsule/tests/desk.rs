@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::{AccountKey, Charge, Explanation, Ledger, Limit, State, SubjectId, Terms};
+use ledger::{AccountKey, Charge, Explanation, Ledger, Limit, Standing, SubjectId, Terms};
 use rules::{GroupResource, Namespace, Rulebook, Subject, Verdict, policy_name};
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ impl Desk {
         operation: Operation,
     ) -> Result<(), String> {
         let verdict = self.measure(uid, key, object);
-        let charges = self.charges(&verdict);
+        let charges = self.charges(&verdict, Terms::Enforced);
         let before = self.ledger.subject(SubjectId(uid));
         let grows = |charge: &Charge| {
             let had = before.iter().flat_map(|view| &view.charges).find(|had| had.account == charge.account);
@@ -150,8 +150,8 @@ impl Desk {
             denial.message = Some(refusal.message.clone());
             return Err(self.family.words(&denial));
         }
-        let terms = verdict.terms.unwrap_or(Terms::Charge);
-        match self.ledger.charge(SubjectId(uid), &charges, &terms) {
+        let standing = verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn);
+        match self.ledger.charge(SubjectId(uid), &charges, &standing) {
             Ok(_) => Ok(()),
             Err(denied) => Err(self.words(denied, &charges, operation)),
         }
@@ -186,13 +186,13 @@ impl Desk {
         let objects: Vec<_> = self.objects.clone().into_iter().collect();
         for (key, (uid, object)) in objects {
             let verdict = self.measure(uid, &key, &object);
-            let charges = self.charges(&verdict);
-            let terms = verdict.terms.unwrap_or(Terms::Adopt);
-            let _ = self.ledger.charge(SubjectId(uid), &charges, &terms).unwrap();
+            let charges = self.charges(&verdict, Terms::Adopted);
+            let standing = verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn);
+            let _ = self.ledger.charge(SubjectId(uid), &charges, &standing).unwrap();
         }
     }
 
-    fn charges(&mut self, verdict: &Verdict) -> Vec<Charge> {
+    fn charges(&mut self, verdict: &Verdict, terms: Terms) -> Vec<Charge> {
         let mut charges = Vec::new();
         for line in &verdict.lines {
             let policy = self.rulebook.name(line.policy).unwrap().clone();
@@ -202,7 +202,8 @@ impl Desk {
                 Some(account) => account,
                 None => self.ledger.open(key, Limit::Unlimited).unwrap(),
             };
-            charges.push(Charge { account, amount: line.amount, format: line.format });
+            let terms = if line.in_line { Terms::InLine } else { terms };
+            charges.push(Charge { account, amount: line.amount, format: line.format, terms });
         }
         charges
     }
@@ -263,8 +264,8 @@ impl Desk {
         let key = AccountKey::new(quota, resource, "");
         let account = self.ledger.account(&key).unwrap_or_else(|| self.ledger.open(key, Limit::Unlimited).unwrap());
         let amount = quantity::Quantity::parse(amount).unwrap();
-        let charge = Charge { account, amount: amount.amount(), format: amount.format() };
-        let _ = self.ledger.charge(SubjectId(u128::MAX), &[charge], &Terms::Adopt).unwrap();
+        let charge = Charge::new(account, amount.amount(), amount.format()).on(Terms::Adopted);
+        let _ = self.ledger.charge(SubjectId(u128::MAX), &[charge], &Standing::Stored).unwrap();
     }
 
     /// `used/available`.
@@ -320,10 +321,7 @@ impl Near for Desk {
         let mut found = Vec::new();
         for ((resource, namespace, name), (uid, _)) in &self.objects {
             let Some(view) = self.ledger.subject(SubjectId(*uid)) else { continue };
-            if matches!(view.state, State::Waiting { .. }) {
-                continue;
-            }
-            for charge in &view.charges {
+            for charge in view.into_charged() {
                 let key = self.ledger.key(charge.account).unwrap();
                 if &*key.policy == policy && key.bucket.is_empty() {
                     found.push(SubjectLine {
@@ -363,8 +361,7 @@ impl Near for Desk {
         let mut found = Vec::new();
         for ((resource, namespace, name), (uid, _)) in &self.objects {
             let Some(view) = self.ledger.subject(SubjectId(*uid)) else { continue };
-            let waits = matches!(view.state, State::Waiting { .. });
-            for charge in view.charges.iter().filter(|_| waits) {
+            for charge in view.charges.iter().filter(|charge| charge.terms == Terms::InLine) {
                 let key = self.ledger.key(charge.account).unwrap();
                 if &*key.policy == policy && key.bucket.is_empty() {
                     found.push(SubjectLine {

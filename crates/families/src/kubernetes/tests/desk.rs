@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, SubjectId, Terms};
+use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Standing, SubjectId, Terms};
 use rules::{GroupResource, Namespace, PolicyId, Rulebook, Subject, Verdict, policy_name};
 use serde_json::{Value, json};
 
@@ -118,7 +118,7 @@ impl Desk {
         let charges = self.charges(&verdict);
         let _ = self
             .ledger
-            .charge(SubjectId(uid), &charges, &Terms::Charge)
+            .charge(SubjectId(uid), &charges, &Standing::Stored)
             .map_err(|denied| self.words(denied, &charges))?;
         self.ledger.audit().unwrap();
         self.objects.insert(uid, (resource, namespace.to_string(), object));
@@ -145,8 +145,9 @@ impl Desk {
         let objects: Vec<_> = self.objects.iter().map(|(uid, object)| (*uid, object.clone())).collect();
         for (uid, (resource, namespace, object)) in objects {
             let verdict = self.measure(uid, &resource, &namespace, &object).unwrap();
-            let charges = self.charges(&verdict);
-            let _ = self.ledger.charge(SubjectId(uid), &charges, &Terms::Adopt).unwrap();
+            let charges: Vec<Charge> =
+                self.charges(&verdict).into_iter().map(|charge| charge.on(Terms::Adopted)).collect();
+            let _ = self.ledger.charge(SubjectId(uid), &charges, &Standing::Stored).unwrap();
         }
     }
 
@@ -160,7 +161,7 @@ impl Desk {
                 Some(account) => account,
                 None => self.ledger.open(key, Limit::Unlimited).unwrap(),
             };
-            charges.push(Charge { account, amount: line.amount, format: line.format });
+            charges.push(Charge::new(account, line.amount, line.format));
         }
         charges
     }

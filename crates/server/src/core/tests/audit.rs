@@ -1,7 +1,7 @@
 //! The audit sees what is wrong, wherever it is, and names it.
 
 use families::capsule::Reading;
-use ledger::{AccountKey, Charge, Limit, Terms};
+use ledger::{AccountKey, Charge, Limit, Standing, Terms};
 use serde_json::json;
 
 use super::*;
@@ -62,8 +62,8 @@ fn a_wrong_charge_is_named_with_its_object_policy_resource_and_part() {
     let mut bench = rig();
     let uid = bench.uid(GroupResource::core("configmaps"), "n0", "x");
     let account = bench.engine.ledger.account(&AccountKey::new("resourcequotas/n0/q", "configmaps", "")).unwrap();
-    let charge = Charge { account, amount: units(2), format: Format::DecimalSi };
-    let _ = bench.engine.ledger.charge(uid, &[charge], &Terms::Adopt).unwrap();
+    let charge = Charge::new(account, units(2), Format::DecimalSi).on(Terms::Adopted);
+    let _ = bench.engine.ledger.charge(uid, &[charge], &Standing::Stored).unwrap();
     assert_eq!(
         bench.differences().lines().next(),
         Some("configmaps/n0/x: quota \"resourcequotas/n0/q\" configmaps expected 1 found 2")
@@ -76,8 +76,9 @@ fn a_wrong_charge_is_named_with_its_object_policy_resource_and_part() {
     let keep =
         [of("pods", ""), of("#claims", ""), of("#claims", "n0")].map(|key| bench.engine.ledger.account(&key).unwrap());
     let had = bench.engine.ledger.subject(claim).unwrap().charges;
-    let kept: Vec<Charge> = had.into_iter().filter(|charge| keep.contains(&charge.account)).collect();
-    let _ = bench.engine.ledger.charge(claim, &kept, &Terms::Adopt).unwrap();
+    let kept = had.into_iter().filter(|charge| keep.contains(&charge.account));
+    let kept: Vec<Charge> = kept.map(|charge| charge.on(Terms::Adopted)).collect();
+    let _ = bench.engine.ledger.charge(claim, &kept, &Standing::Stored).unwrap();
     let told = bench.differences();
     assert!(told.contains("resourcepoolclaims.capsule.clastix.io/n0/has: quota"), "{told}");
     assert!(told.contains("pods of \"n0\" expected 4 found 0"), "{told}");
@@ -89,8 +90,8 @@ fn what_nobody_expects_is_a_difference() {
     let mut bench = rig();
     let key = AccountKey::new("resourcequotas/n0/q", "secrets", "");
     let account = bench.engine.ledger.open(key, Limit::Unlimited).unwrap();
-    let charge = Charge { account, amount: units(1), format: Format::DecimalSi };
-    let _ = bench.engine.ledger.charge(ledger::SubjectId(0xdead), &[charge], &Terms::Adopt).unwrap();
+    let charge = Charge::new(account, units(1), Format::DecimalSi).on(Terms::Adopted);
+    let _ = bench.engine.ledger.charge(ledger::SubjectId(0xdead), &[charge], &Standing::Stored).unwrap();
     let told = bench.differences();
     assert!(told.contains("secrets is open, and no policy lists it"), "{told}");
     assert!(told.contains("dead: quota \"resourcequotas/n0/q\" secrets 1 although no object is counted so"), "{told}");
