@@ -29,7 +29,8 @@ pub const LARGE: Size = Size { claims: 1_000_000, accounts: 10_000 };
 /// name.
 #[inline(never)]
 pub fn decide_and_apply(ledger: &mut Ledger, subject: SubjectId, charges: &[Charge; 3]) -> Receipt {
-    let plan = ledger.decide(black_box(subject), black_box(charges), &Standing::Stored).expect("the limits are far away");
+    let plan =
+        ledger.decide(black_box(subject), black_box(charges), &Standing::Stored).expect("the limits are far away");
     ledger.apply(plan)
 }
 
@@ -41,7 +42,8 @@ pub fn work(size: Size) {
     let accounts: Vec<AccountId> =
         (0..size.accounts).map(|account| ledger.open(key(account), limit).expect("each key is new")).collect();
     for claim in 0..size.claims {
-        let _ = ledger.charge(subject(claim), &charges(&accounts, claim), &Standing::Stored).expect("the limits are far");
+        let _ =
+            ledger.charge(subject(claim), &charges(&accounts, claim), &Standing::Stored).expect("the limits are far");
         settle_down(&mut ledger, claim);
     }
     let decisions = u32::try_from(DECISIONS).unwrap_or(u32::MAX);

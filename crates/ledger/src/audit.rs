@@ -11,7 +11,7 @@ use crate::charge::{Line, amount_on, larger_of, same_lines};
 use crate::error::AuditError;
 use crate::ledger::Ledger;
 use crate::subjects::{Pending, Subject};
-use crate::terms::{Place, Turn};
+use crate::terms::{Place, Wait};
 
 #[derive(Default)]
 struct Recount {
@@ -117,8 +117,8 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Some(Pending::Wait { turn, wanted }) => {
-                let place = Place::new(&turn.position, id);
+            Some(Pending::Wait { wait, wanted }) => {
+                let place = Place::new(&wait.position, id);
                 let mut waits = false;
                 for line in wanted {
                     let need = line.amount().checked_sub(amount_on(&subject.lines, line.account));
@@ -129,7 +129,7 @@ impl Ledger {
                     let fits = match found {
                         None => need.is_zero(),
                         Some(one) => {
-                            one.slot == slot && one.need == need && !need.is_zero() && one.discipline == turn.discipline
+                            one.slot == slot && one.need == need && !need.is_zero() && one.discipline == wait.discipline
                         }
                     };
                     let Some(recount) = recounts.get_mut(line.account.at()).filter(|_| fits) else {
@@ -197,7 +197,7 @@ impl Ledger {
             Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
                 digest.text(&format!("hold {expires_at_ms} {:?} {:?}", by_key(wanted), by_key(settled)));
             }
-            Some(Pending::Wait { turn: Turn { discipline, position }, wanted }) => {
+            Some(Pending::Wait { wait: Wait { discipline, position }, wanted }) => {
                 digest.text(&format!("wait {discipline:?} {position:?} {:?}", by_key(wanted)));
             }
         }

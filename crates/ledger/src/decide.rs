@@ -64,12 +64,7 @@ impl Ledger {
     }
 
     /// Decides and applies.
-    pub fn charge(
-        &mut self,
-        subject: SubjectId,
-        charges: &[Charge],
-        standing: &Standing,
-    ) -> Result<Receipt, Denied> {
+    pub fn charge(&mut self, subject: SubjectId, charges: &[Charge], standing: &Standing) -> Result<Receipt, Denied> {
         let plan = self.decide(subject, charges, standing)?;
         Ok(self.apply(plan))
     }
@@ -110,9 +105,9 @@ impl Ledger {
             (Some(Pending::Hold { expires_at_ms: now, wanted: held, .. }), Standing::Held { expires_at_ms }) => {
                 now == expires_at_ms && wanted.is(held)
             }
-            (Some(Pending::Wait { turn: now, wanted: needs }), Standing::InTurn(turn)) => {
+            (Some(Pending::Wait { wait: now, wanted: needs }), Standing::MayWait(wait)) => {
                 let at_once = || same_lines(&outside(&current.lines, needs), &wanted.at_once());
-                now == turn && same_lines(needs, &wanted.in_line) && at_once()
+                now == wait && same_lines(needs, &wanted.in_line) && at_once()
             }
             _ => false,
         };
@@ -146,11 +141,11 @@ impl Ledger {
             // counted on the others: that account is full up to its last unit, and refuses whoever comes next.
             lines = overlaid(&lines, &self.cut_to_type(occupied, adopted));
         }
-        let Some(turn) = standing.turn().filter(|_| !in_line.is_empty()) else {
+        let Some(wait) = standing.wait().filter(|_| !in_line.is_empty()) else {
             return Ok(Verdict::Charge { lines });
         };
-        let place = Place::new(&turn.position, subject);
-        let may_pass = turn.discipline == Discipline::Greedy || !self.is_behind(occupied, &in_line, &place);
+        let place = Place::new(&wait.position, subject);
+        let may_pass = wait.discipline == Discipline::Greedy || !self.is_behind(occupied, &in_line, &place);
         match self.check_growth(occupied, &in_line) {
             Ok(()) if may_pass => return Ok(Verdict::Charge { lines: overlaid(&lines, &in_line) }),
             // No release makes these fit, so waiting would be forever.
@@ -159,7 +154,7 @@ impl Ledger {
         }
         self.check_queues(occupied, &in_line)?;
         lines = overlaid(&lines, &smaller_of(occupied, &in_line));
-        let pending = Pending::Wait { turn: turn.clone(), wanted: in_line };
+        let pending = Pending::Wait { wait: wait.clone(), wanted: in_line };
         Ok(Verdict::Queue { lines, pending: Box::new(pending) })
     }
 

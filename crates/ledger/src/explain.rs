@@ -27,6 +27,8 @@ pub struct ExplainedLine {
     pub key: AccountKey,
     /// What the subject has of it, holds of it, or waits for.
     pub amount: Amount,
+    /// What it is charged of that, whatever becomes of the rest.
+    pub has: Amount,
     pub format: Format,
     pub balance: Balance,
     /// For a waiter: how much is missing, if this account lacks room.
@@ -39,6 +41,11 @@ pub struct ExplainedLine {
 }
 
 impl Explanation {
+    /// Whether the subject is charged anything on an account of this policy.
+    pub fn has_of(&self, policy: &str) -> bool {
+        self.lines.iter().any(|line| !line.has.is_zero() && &*line.key.policy == policy)
+    }
+
     /// The accounts for which a waiter waits.
     pub fn blocking(&self) -> impl Iterator<Item = &ExplainedLine> {
         self.lines.iter().filter(|line| line.missing.is_some() || line.blocked_by.is_some())
@@ -53,15 +60,16 @@ impl Ledger {
         let known = self.subjects.get(slot);
         let state = self.subject(subject).map(|view| view.state);
         let mut lines: Vec<ExplainedLine> = match known.pending.as_deref() {
-            None => known.lines.iter().map(|line| self.explain_line(line)).collect(),
-            Some(Pending::Hold { wanted, .. }) => wanted.iter().map(|line| self.explain_line(line)).collect(),
-            Some(Pending::Wait { turn, wanted }) => {
-                let place = Place::new(&turn.position, subject);
+            None => known.lines.iter().map(|line| self.explain_line(line, &known.lines)).collect(),
+            Some(Pending::Hold { wanted, settled, .. }) => {
+                wanted.iter().map(|line| self.explain_line(line, settled)).collect()
+            }
+            Some(Pending::Wait { wait, wanted }) => {
+                let place = Place::new(&wait.position, subject);
                 let at_once = outside(&known.lines, wanted);
-                let at_once = at_once.iter().map(|line| self.explain_line(line));
-                let waited_for = wanted.iter().map(|line| {
-                    self.explain_waiting(line, need_of(&known.lines, line), &place, turn.discipline)
-                });
+                let at_once = at_once.iter().map(|line| self.explain_line(line, &known.lines));
+                let waited_for =
+                    wanted.iter().map(|line| self.explain_waiting(line, &known.lines, &place, wait.discipline));
                 at_once.chain(waited_for).collect()
             }
         };
@@ -73,8 +81,8 @@ impl Ledger {
     /// explain.
     pub fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
         let Some(known) = self.subjects.find(subject).map(|slot| self.subjects.get(slot)) else { return Vec::new() };
-        let Some(Pending::Wait { turn, wanted }) = known.pending.as_deref() else { return Vec::new() };
-        let place = Place::new(&turn.position, subject);
+        let Some(Pending::Wait { wait, wanted }) = known.pending.as_deref() else { return Vec::new() };
+        let place = Place::new(&wait.position, subject);
         let mut lines: Vec<ExplainedLine> = Vec::new();
         for line in wanted {
             let need = need_of(&known.lines, line);
@@ -83,25 +91,26 @@ impl Ledger {
             }
             let room = self.known(line.account).room();
             let missing = missing(need, room);
-            let first = match (self.queue(line.account), turn.discipline) {
+            let first = match (self.queue(line.account), wait.discipline) {
                 (Some(queue), Discipline::Ordered) => queue.ahead_of(&place).find(|(_, one)| exhausts(one, room)),
                 _ => None,
             };
             let blocked_by = first.map(|(ahead, _)| ahead.subject);
             if missing.is_some() || blocked_by.is_some() {
-                lines.push(ExplainedLine { missing, blocked_by, ..self.explain_line(line) });
+                lines.push(ExplainedLine { missing, blocked_by, ..self.explain_line(line, &known.lines) });
             }
         }
         lines.sort_by(|left, right| left.key.cmp(&right.key));
         lines
     }
 
-    fn explain_line(&self, line: &Line) -> ExplainedLine {
+    fn explain_line(&self, line: &Line, charged: &[Line]) -> ExplainedLine {
         let entry = self.known(line.account);
         ExplainedLine {
             account: line.account,
             key: entry.key.clone(),
             amount: line.amount(),
+            has: amount_on(charged, line.account),
             format: line.format(),
             balance: entry.balance(line.account),
             missing: None,
@@ -111,8 +120,8 @@ impl Ledger {
         }
     }
 
-    fn explain_waiting(&self, line: &Line, need: Amount, place: &Place, discipline: Discipline) -> ExplainedLine {
-        let mut explained = self.explain_line(line);
+    fn explain_waiting(&self, line: &Line, has: &[Line], place: &Place, discipline: Discipline) -> ExplainedLine {
+        let (mut explained, need) = (self.explain_line(line, has), need_of(has, line));
         if need.is_zero() {
             return explained;
         }

@@ -18,7 +18,7 @@ use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, needs, o
 use crate::error::LedgerError;
 use crate::queue::Waiter;
 use crate::subjects::{Pending, Subject, Subjects};
-use crate::terms::{Discipline, Place, Terms, Turn};
+use crate::terms::{Discipline, Place, Terms, Wait};
 
 /// Accounts, live subjects and who waits. See the crate's head for the rules it keeps.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ impl SubjectView {
 pub enum State {
     Charged,
     Held { expires_at_ms: i64 },
-    Waiting(Turn),
+    Waiting(Wait),
 }
 
 /// What one step does, gathered on the way.
@@ -267,7 +267,7 @@ impl Ledger {
                 wanted: without(wanted, account),
                 settled: without(settled, account),
             }),
-            Some(Pending::Wait { turn, wanted }) => {
+            Some(Pending::Wait { wait, wanted }) => {
                 let wanted = without(wanted, account);
                 let needed: SmallVec<[AccountId; 4]> = needs(&lines, &wanted).map(|(account, _)| account).collect();
                 if needed.is_empty() {
@@ -277,7 +277,7 @@ impl Ledger {
                     return;
                 }
                 step.freed.extend(needed);
-                Some(Pending::Wait { turn: turn.clone(), wanted })
+                Some(Pending::Wait { wait: wait.clone(), wanted })
             }
         };
         self.replace(slot, lines, pending.map(Box::new), step);
@@ -421,8 +421,8 @@ impl Ledger {
             Some(Pending::Hold { expires_at_ms, .. }) => {
                 self.expiries.remove(&(*expires_at_ms, id));
             }
-            Some(Pending::Wait { turn, wanted }) => {
-                let place = Place::new(&turn.position, id);
+            Some(Pending::Wait { wait, wanted }) => {
+                let place = Place::new(&wait.position, id);
                 for line in wanted {
                     let entry = self.known_mut(line.account);
                     let Some(queue) = entry.queue.as_mut() else { continue };
@@ -434,7 +434,7 @@ impl Ledger {
                     }
                     step.touched.push(line.account);
                     // Whoever stood behind it in order may be next.
-                    if turn.discipline == Discipline::Ordered {
+                    if wait.discipline == Discipline::Ordered {
                         step.freed.push(line.account);
                     }
                 }
@@ -449,10 +449,10 @@ impl Ledger {
             Some(Pending::Hold { expires_at_ms, .. }) => {
                 self.expiries.insert((*expires_at_ms, id));
             }
-            Some(Pending::Wait { turn, wanted }) => {
-                let place = Place::new(&turn.position, id);
+            Some(Pending::Wait { wait, wanted }) => {
+                let place = Place::new(&wait.position, id);
                 for (account, need) in needs(lines, wanted) {
-                    let waiter = Waiter { slot, need, discipline: turn.discipline };
+                    let waiter = Waiter { slot, need, discipline: wait.discipline };
                     self.known_mut(account).queue.get_or_insert_default().insert(place.clone(), waiter);
                 }
             }
@@ -468,11 +468,11 @@ pub(crate) fn view_of(subject: &Subject) -> SubjectView {
             let state = State::Held { expires_at_ms: *expires_at_ms };
             SubjectView { charges: charges(wanted), settled: charges(settled), state, sequence }
         }
-        Some(Pending::Wait { turn, wanted }) => {
+        Some(Pending::Wait { wait, wanted }) => {
             let mut all = charges(&outside(&subject.lines, wanted));
             all.extend(wanted.iter().map(|line| line.charge().on(Terms::InLine)));
             all.sort_by_key(|charge| charge.account);
-            let state = State::Waiting(turn.clone());
+            let state = State::Waiting(wait.clone());
             SubjectView { charges: all, settled: charges(&subject.lines), state, sequence }
         }
     }

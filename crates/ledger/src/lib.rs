@@ -57,4 +57,4 @@ pub use queue::WAITERS_MAX;
 pub use rows::{ROW_VERSION, Row, RowKind};
 pub use snapshot::Snapshot;
 pub use subjects::SUBJECTS_MAX;
-pub use terms::{Discipline, Position, Standing, Terms, Turn};
+pub use terms::{Discipline, Position, Standing, Terms, Wait};

@@ -16,7 +16,7 @@ use crate::account::{Account, AccountId, Limit};
 use crate::charge::{Line, Lines, SubjectId};
 use crate::ledger::Ledger;
 use crate::subjects::{Pending, Subject};
-use crate::terms::{Discipline, Position, Turn};
+use crate::terms::{Discipline, Position, Wait};
 
 /// The first byte of every value.
 pub const ROW_VERSION: u8 = 1;
@@ -140,7 +140,7 @@ fn encode_subject(subject: &Subject, out: &mut Vec<u8>) {
             put_lines(out, wanted);
             put_lines(out, settled);
         }
-        Some(Pending::Wait { turn: Turn { discipline, position }, wanted }) => {
+        Some(Pending::Wait { wait: Wait { discipline, position }, wanted }) => {
             out.push(if subject.lines.is_empty() { WAITING } else { WAITING_WITH });
             put_unsigned(out, subject.sequence.into());
             out.push(match discipline {
@@ -323,13 +323,13 @@ impl<'a> Reader<'a> {
                 };
                 let (priority, arrived) = (self.signed()?, self.signed()?);
                 let tie = self.text(self.rest.len())?.into();
-                let turn = Turn { discipline, position: Position { priority, arrived, tie } };
+                let wait = Wait { discipline, position: Position { priority, arrived, tie } };
                 let wanted = self.lines()?;
                 let lines = if state == WAITING_WITH { self.lines()? } else { Lines::new() };
                 if state == WAITING_WITH && lines.is_empty() {
                     return Err("it has nothing while it waits, and says otherwise");
                 }
-                Ok(SubjectRow { sequence, lines, pending: Some(Pending::Wait { turn, wanted }) })
+                Ok(SubjectRow { sequence, lines, pending: Some(Pending::Wait { wait, wanted }) })
             }
             _ => Err("a state is unknown"),
         }

@@ -63,9 +63,9 @@ impl Snapshot {
     pub fn fitting(&self) -> Vec<SubjectId> {
         let mut waiters: Vec<(Place, Discipline, Vec<(AccountId, Amount)>)> = Vec::new();
         for subject in self.live() {
-            if let Some(Pending::Wait { turn, wanted }) = subject.pending.as_deref() {
+            if let Some(Pending::Wait { wait, wanted }) = subject.pending.as_deref() {
                 let needs = needs(&subject.lines, wanted).collect();
-                waiters.push((Place::new(&turn.position, subject.id()), turn.discipline, needs));
+                waiters.push((Place::new(&wait.position, subject.id()), wait.discipline, needs));
             }
         }
         waiters.sort_by(|(left, ..), (right, ..)| left.cmp(right));
@@ -100,7 +100,7 @@ mod tests {
     use quantity::Format;
 
     use super::*;
-    use crate::{Charge, Limit, Position, Standing, Terms, Turn};
+    use crate::{Charge, Limit, Position, Standing, Terms, Wait};
 
     #[test]
     fn whoever_waits_although_it_fits_is_found() {
@@ -109,8 +109,8 @@ mod tests {
         let mut ask = |subject: u128, units: i64, discipline| {
             let charge = Charge::new(account, Amount::from_units(units), Format::DecimalSi).on(Terms::InLine);
             let arrived = i64::try_from(subject).unwrap();
-            let turn = Turn { discipline, position: Position { priority: 0, arrived, tie: "".into() } };
-            let _ = ledger.charge(SubjectId(subject), &[charge], &Standing::InTurn(turn)).unwrap();
+            let wait = Wait { discipline, position: Position { priority: 0, arrived, tie: "".into() } };
+            let _ = ledger.charge(SubjectId(subject), &[charge], &Standing::MayWait(wait)).unwrap();
         };
         ask(1, 9, Discipline::Ordered);
         ask(2, 1, Discipline::Ordered);

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crate::charge::{Lines, PLACES, SubjectId};
-use crate::terms::Turn;
+use crate::terms::Wait;
 
 /// Most live subjects: a place in a roster has 30 bits.
 pub const SUBJECTS_MAX: usize = PLACES;
@@ -35,16 +35,9 @@ pub(crate) struct Subject {
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// `wanted` becomes the charge when it settles, `settled` stays when it expires.
-    Hold {
-        expires_at_ms: i64,
-        wanted: Lines,
-        settled: Lines,
-    },
+    Hold { expires_at_ms: i64, wanted: Lines, settled: Lines },
     /// `wanted` takes the place of what it has of the same accounts when its turn has come.
-    Wait {
-        turn: Turn,
-        wanted: Lines,
-    },
+    Wait { wait: Wait, wanted: Lines },
 }
 
 impl Subject {

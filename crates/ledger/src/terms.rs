@@ -27,16 +27,16 @@ pub enum Standing {
     #[default]
     Stored,
     /// The same, and this is its place where it has to wait.
-    InTurn(Turn),
+    MayWait(Wait),
     /// Admitted, but not yet seen as stored. Counts against limits until it settles or this moment has passed. Nothing is
     /// waited for before that.
     Held { expires_at_ms: i64 },
 }
 
 impl Standing {
-    pub(crate) fn turn(&self) -> Option<&Turn> {
+    pub(crate) fn wait(&self) -> Option<&Wait> {
         match self {
-            Standing::InTurn(turn) => Some(turn),
+            Standing::MayWait(wait) => Some(wait),
             Standing::Stored | Standing::Held { .. } => None,
         }
     }
@@ -62,7 +62,7 @@ pub struct Position {
 
 /// How and where a subject waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct Wait {
     pub discipline: Discipline,
     pub position: Position,
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ledger::{SubjectId, Turn};
+use ledger::{SubjectId, Wait};
 use quantity::{Amount, Format};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -108,7 +108,7 @@ pub struct Verdict {
     pub lines: SmallVec<[Line; 8]>,
     pub refusals: Vec<Refusal>,
     /// How and where the object waits for what it is charged in line.
-    pub turn: Option<Turn>,
+    pub wait: Option<Wait>,
     /// When the object has to be measured again although it did not change.
     pub until_ms: Option<i64>,
     pub(crate) policy: PolicyId,
@@ -123,8 +123,8 @@ impl Verdict {
     }
 
     /// What the rule charges from now on is waited for where there is too little of it.
-    pub fn wait(&mut self, turn: Turn) {
-        self.turn = Some(turn);
+    pub fn may_wait(&mut self, wait: Wait) {
+        self.wait = Some(wait);
         self.in_line = true;
     }
 

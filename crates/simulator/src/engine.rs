@@ -419,7 +419,7 @@ impl Before {
                 let old: BTreeSet<&Key> = self.seen.iter().flat_map(|seen| seen.lines.keys()).collect();
                 let over_now = keys.iter().any(|key| over(engine, key));
                 let queued = *outcome == Outcome::Queued;
-                let ordered = matches!(standing, Standing::InTurn { ordered: true, .. });
+                let ordered = matches!(standing, Standing::MayWait { ordered: true, .. });
                 let fits = queued && self.fitted(engine, asked);
                 let rare = &mut engine.rare;
                 rare.met_if(all_on(Terms::Adopted) && over_now, rare::ADOPTED_OVER_LIMIT);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
-use ledger::{State, SubjectId};
+use ledger::SubjectId;
 use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 use serde_json::{Map, Value, json};
@@ -112,7 +112,7 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
     if !(resized || moved) {
         return Ok(());
     }
-    let allocated = matches!(near.explain(subject(change.old)).state, Some(State::Charged | State::Held { .. }));
+    let allocated = near.explain(subject(change.old)).has_of(&policy_name(&pools(), "", pool));
     let forbidden = match reading {
         // "can not be expanded or shrunk, without releasing": the write that releases it may resize it.
         Reading::Documentation => allocated && (resized && !moved && !is_released(new) || used()),
@@ -181,9 +181,10 @@ fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, V
 
 fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, reading: Reading, now: &mut Conditions) {
     let policy = policy_name(&pools(), "", pool);
+    let used = || is_in_use(claim, namespace, near, reading);
     if !near.waits(subject(claim)) {
         now.push("Exhausted", "False", "NoExhaustions", "resource claimable from pool".into(), true);
-        match is_in_use(claim, namespace, near, reading) {
+        match used() {
             true => now.push("Bound", "True", "InUse", "claim is used".into(), true),
             false => now.push("Bound", "False", "Unused", "claim is unused".into(), true),
         }
@@ -214,7 +215,11 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
     }
     let (reason, parts) = if queued.is_empty() { ("PoolExhausted", exhausted) } else { ("QueueExhausted", queued) };
     now.push("Exhausted", "True", reason, parts.join("; "), true);
-    now.push("Bound", "False", "Failed", "claim causes exhaustions".into(), true);
+    // One that waits for more keeps what it has, and that may be used.
+    match used() {
+        true => now.push("Bound", "True", "InUse", "claim is used".into(), true),
+        false => now.push("Bound", "False", "Failed", "claim causes exhaustions".into(), true),
+    }
 }
 
 /// Waiting claims whose words are mended when their pool's balance moves. Those further back say the same a little

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
-use ledger::{Discipline, Limit, Position, Turn};
+use ledger::{Discipline, Limit, Position, Wait};
 use quantity::{Amount, Format, Quantity};
 use rules::selector::{LabelSelector, Labels};
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
@@ -234,7 +234,7 @@ impl Measure for ClaimRule {
             arrived: i64::try_from(subject.born).unwrap_or(i64::MAX),
             tie: format!("{created}\0{}\0{}", subject.name, subject.namespace).into(),
         };
-        out.wait(Turn { discipline: self.discipline, position });
+        out.may_wait(Wait { discipline: self.discipline, position });
         let namespace: Arc<str> = subject.namespace.into();
         for (account, amount) in places {
             // The ResourceQuota that it goes into counts in thousandths, rounded up.

@@ -16,7 +16,7 @@ fn now(subject: u128, cpu: i128, memory: i128) -> Op {
 
 fn wait(subject: u128, ordered: bool, cpu: i128, memory: i128) -> Op {
     let arrived = i64::try_from(subject).unwrap_or(0);
-    let standing = Standing::InTurn { ordered, priority: 0, arrived, tie: String::new() };
+    let standing = Standing::MayWait { ordered, priority: 0, arrived, tie: String::new() };
     charge(subject, cpu, memory, Terms::InLine, standing)
 }
 

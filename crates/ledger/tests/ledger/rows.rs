@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ledger::{
-    AccountKey, Charge, Discipline, Ledger, Limit, LoadError, Position, ROW_VERSION, Receipt, Standing, SubjectId, Terms, Turn,
+    AccountKey, Charge, Discipline, Ledger, Limit, LoadError, Position, ROW_VERSION, Receipt, Standing, SubjectId,
+    Terms, Wait,
 };
 use quantity::{Amount, Format};
 
@@ -25,7 +26,7 @@ fn sample() -> (Ledger, Rows) {
         (
             3,
             vec![of(cpu, units(4), Format::DecimalSi).on(Terms::InLine)],
-            Standing::InTurn(Turn {
+            Standing::MayWait(Wait {
                 discipline: Discipline::Ordered,
                 position: Position { priority: -1, arrived: 1_700_000_000_000, tie: "web/team-a".into() },
             }),
@@ -211,7 +212,7 @@ fn who_waits_for_more_is_stored_with_what_it_has() {
     let cpu = ledger.open(AccountKey::new("pool", "cpu", ""), Limit::Enforced(units(4))).unwrap();
     let pods = ledger.open(AccountKey::new("count", "pods", ""), Limit::Enforced(units(1))).unwrap();
     let position = Position { priority: 0, arrived: 1, tie: "t".into() };
-    let standing = Standing::InTurn(Turn { discipline: Discipline::Greedy, position });
+    let standing = Standing::MayWait(Wait { discipline: Discipline::Greedy, position });
     for wanted in [3, 5] {
         let charges = [
             Charge::new(cpu, units(wanted), Format::DecimalSi).on(Terms::InLine),

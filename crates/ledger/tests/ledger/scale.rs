@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ledger::{
-    AccountId, AccountKey, CHARGES_MAX, Charge, Discipline, Ledger, Limit, Position, Reason, Standing, SubjectId, Terms,
-    Turn,
+    AccountId, AccountKey, CHARGES_MAX, Charge, Discipline, Ledger, Limit, Position, Reason, Standing, SubjectId,
+    Terms, Wait,
 };
 use quantity::{Amount, Format};
 
@@ -13,7 +13,7 @@ fn units(account: AccountId, units: i64) -> Charge {
 }
 
 fn wait(discipline: Discipline, arrived: i64) -> Standing {
-    Standing::InTurn(Turn { discipline, position: Position { priority: 0, arrived, tie: "".into() } })
+    Standing::MayWait(Wait { discipline, position: Position { priority: 0, arrived, tie: "".into() } })
 }
 
 const WAITERS: u32 = 10_000;

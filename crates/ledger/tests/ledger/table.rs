@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use ledger::{
     AccountId, AccountKey, Balance, Charge, Denied, Discipline, Ledger, LedgerError, Limit, Outcome, Position, Reason,
-    Receipt, Standing, State, SubjectId, Terms, Turn,
+    Receipt, Standing, State, SubjectId, Terms, Wait,
 };
 use quantity::{Amount, Format, Quantity};
 
@@ -79,7 +79,7 @@ impl Bench {
                 };
                 let (priority, arrived) = (number(priority), number(arrived));
                 let position = Position { priority, arrived, tie: (*name).into() };
-                self.charge(name, charges, Terms::InLine, &Standing::InTurn(Turn { discipline, position }))
+                self.charge(name, charges, Terms::InLine, &Standing::MayWait(Wait { discipline, position }))
             }
             ["settle", name] => {
                 let subject = self.subject(name);
@@ -294,8 +294,8 @@ impl Bench {
         let state = match view.state {
             State::Charged => "charged".to_owned(),
             State::Held { expires_at_ms } => format!("held-until={expires_at_ms}"),
-            State::Waiting(Turn { discipline: Discipline::Greedy, .. }) => "waiting-greedy".to_owned(),
-            State::Waiting(Turn { discipline: Discipline::Ordered, .. }) => "waiting-ordered".to_owned(),
+            State::Waiting(Wait { discipline: Discipline::Greedy, .. }) => "waiting-greedy".to_owned(),
+            State::Waiting(Wait { discipline: Discipline::Ordered, .. }) => "waiting-ordered".to_owned(),
         };
         let (charges, settled) = (show(&view.charges), show(&view.settled));
         vec![state, format!("charges={charges}"), format!("settled={settled}"), format!("of-step={}", view.sequence)]

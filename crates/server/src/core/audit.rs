@@ -45,10 +45,7 @@ pub(super) struct Fresh {
     pub rulebook: Rulebook,
     policies: HashMap<PolicyId, Arc<str>>,
     limits: BTreeMap<AccountKey, Limit>,
-    queueing: BTreeSet<GroupResource>,
     broken: BTreeSet<ObjectKey>,
-    /// Resources whose objects stand in lines.
-    waiting: BTreeSet<GroupResource>,
     /// Resources whose status the server tells.
     told: BTreeSet<GroupResource>,
 }
@@ -143,13 +140,8 @@ impl Snapshot {
         };
         let policy_kinds = kinds(&|family| family.policies());
         let told = policy_kinds.union(&kinds(&|family| family.projected())).cloned().collect();
-        let mut fresh = Fresh {
-            rulebook,
-            policies: HashMap::new(),
-            limits: BTreeMap::new(),
-            broken: BTreeSet::new(),
-            told,
-        };
+        let mut fresh =
+            Fresh { rulebook, policies: HashMap::new(), limits: BTreeMap::new(), broken: BTreeSet::new(), told };
         for resource in policy_kinds {
             let Some(family) = self.families.of_policy(&resource) else { continue };
             for object in self.objects(&resource) {

@@ -102,9 +102,9 @@ pub(super) struct Ruling {
     pub until_ms: Option<i64>,
 }
 
-/// How an object stands that is stored: in its turn where its rules have a line.
+/// How an object stands that is stored: it may wait where its rules have a line.
 pub(super) fn standing(verdict: &Verdict) -> Standing {
-    verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn)
+    verdict.wait.clone().map_or(Standing::Stored, Standing::MayWait)
 }
 
 /// Rows, and about how many bytes of them, written again in one step: others are let in between, and no store finds them too many.
@@ -423,7 +423,7 @@ impl Engine {
         standing: &Standing,
         operation: Operation,
         dry_run: bool,
-    ) -> Result<ledger::Plan, Refused> {
+    ) -> Result<Plan, Refused> {
         let (charges, unopened) = self.policies.charges(&self.ledger, lines, terms);
         let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
         let plan = self.ledger.decide(subject, &charges, standing).map_err(|no| denied(self, no, &charges))?;
@@ -437,7 +437,7 @@ impl Engine {
     }
 
     /// Counts a decision for each family it was asked of. Where nothing changes, nothing was decided.
-    fn note_decided(&mut self, lines: &[rules::Line], plan: &ledger::Plan) {
+    fn note_decided(&mut self, lines: &[rules::Line], plan: &Plan) {
         if plan.is_unchanged() {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use families::Families;
-use ledger::Ledger;
+use ledger::{Ledger, SubjectId};
 use rules::cel::Foresight;
 use rules::{GroupResource, Rulebook};
 use store::{Space, Store, StoreError, Table};
@@ -196,6 +196,7 @@ impl Engine {
         }
         if self.measuring_unsaved {
             // Charges are what another version, or other settings, made of the objects.
+            self.release_strangers(out);
             self.recount_all(out);
         } else {
             places.sort();
@@ -210,6 +211,20 @@ impl Engine {
         // Readers are told of every account, parts included.
         self.touched.extend(self.ledger.balances().map(|(_, balance)| balance.account));
         self.publish_balances(out);
+    }
+}
+
+impl Engine {
+    /// Lets go of what is charged to no stored object: versions that let an object wait charged it twice, once under a
+    /// name of its own making.
+    fn release_strangers(&mut self, out: &mut Publication) {
+        let stored: HashSet<SubjectId> =
+            self.shelves.values().flat_map(|shelf| shelf.values()).map(|object| object.uid).collect();
+        let charged = self.ledger.snapshot();
+        for (stranger, ..) in charged.subjects().filter(|(subject, ..)| !stored.contains(subject)) {
+            let receipt = self.ledger.release(stranger);
+            self.note_receipt(&receipt, out);
+        }
     }
 }
 
@@ -243,7 +258,7 @@ fn measuring(families: &Families) -> u64 {
 }
 
 /// To be raised with every change of how much an object is charged, within one release.
-const MEASURING_VERSION: u32 = 2;
+const MEASURING_VERSION: u32 = 3;
 
 fn resource_of_row(key: &[u8]) -> Option<GroupResource> {
     let (group, resource) = std::str::from_utf8(key).ok()?.strip_prefix("last/")?.split_once('/')?;

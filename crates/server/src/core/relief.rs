@@ -14,9 +14,9 @@ use rules::{Subject, policy_name};
 use serde_json::json;
 use store::Batch;
 
-use super::engine::Ruling;
 use super::command::Refused;
 use super::engine::Engine;
+use super::engine::Ruling;
 use super::event::Publication;
 use super::made::{moment, uid_from};
 use super::measured::measured;

@@ -1,7 +1,7 @@
 //! The same steps put to the real ledger, and its answers in the same words.
 
 use ledger::{
-    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId, Turn,
+    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId, Wait,
 };
 use quantity::{Amount, Format};
 
@@ -94,8 +94,8 @@ pub fn seen(ledger: &Ledger, subject: u128) -> Option<Seen> {
     let (state, until) = match view.state {
         ledger::State::Charged => ("charged", None),
         ledger::State::Held { expires_at_ms } => ("held", Some(expires_at_ms)),
-        ledger::State::Waiting(Turn { discipline: Discipline::Ordered, .. }) => ("ordered", None),
-        ledger::State::Waiting(Turn { discipline: Discipline::Greedy, .. }) => ("greedy", None),
+        ledger::State::Waiting(Wait { discipline: Discipline::Ordered, .. }) => ("ordered", None),
+        ledger::State::Waiting(Wait { discipline: Discipline::Greedy, .. }) => ("greedy", None),
     };
     let (lines, settled) = (lines(&view.charges), lines(&view.settled));
     Some(Seen { subject, state, until, lines, settled, sequence: view.sequence })
@@ -123,7 +123,7 @@ pub fn to_standing(standing: &Standing) -> ledger::Standing {
     match standing {
         Standing::Stored => ledger::Standing::Stored,
         Standing::Held { until } => ledger::Standing::Held { expires_at_ms: *until },
-        Standing::InTurn { ordered, priority, arrived, tie } => ledger::Standing::InTurn(Turn {
+        Standing::MayWait { ordered, priority, arrived, tie } => ledger::Standing::MayWait(Wait {
             discipline: if *ordered { Discipline::Ordered } else { Discipline::Greedy },
             position: Position { priority: *priority, arrived: *arrived, tie: tie.as_str().into() },
         }),

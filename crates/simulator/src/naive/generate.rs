@@ -126,7 +126,7 @@ fn manner(choose: &mut impl Choose, now: i64) -> (Terms, Standing) {
         5 => (Terms::Adopted, Standing::Stored),
         6..=8 => (Terms::Enforced, Standing::Held { until: soon(&mut |bound| choose.below(bound)) }),
         kind => {
-            let standing = Standing::InTurn {
+            let standing = Standing::MayWait {
                 ordered: kind >= 12,
                 priority: if choose.below(4) == 0 { 1 } else { 0 },
                 arrived: i64::try_from(choose.below(6)).unwrap_or(0),

@@ -29,9 +29,16 @@ struct Subject {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Charged,
-    Held { until: i64, settled: Lines },
+    Held {
+        until: i64,
+        settled: Lines,
+    },
     /// `waited_for` are the keys in line, `has` is what it has meanwhile.
-    Waiting { turn: (bool, i64, i64, String), waited_for: BTreeSet<Key>, has: Lines },
+    Waiting {
+        wait: (bool, i64, i64, String),
+        waited_for: BTreeSet<Key>,
+        has: Lines,
+    },
 }
 
 impl Subject {
@@ -141,7 +148,7 @@ impl Model {
         let (state, until, settled) = match &known.state {
             State::Charged => ("charged", None, Lines::new()),
             State::Held { until, settled } => ("held", Some(*until), settled.clone()),
-            State::Waiting { turn, has, .. } => (if turn.0 { "ordered" } else { "greedy" }, None, has.clone()),
+            State::Waiting { wait, has, .. } => (if wait.0 { "ordered" } else { "greedy" }, None, has.clone()),
         };
         Some(Seen { subject, state, until, lines: known.lines.clone(), settled, sequence: known.sequence })
     }
@@ -205,7 +212,7 @@ impl Model {
                 subject.sequence = self.sequence;
             }
             let needs = subject.lines.keys().any(|key| subject.need(key) > 0);
-            if let State::Waiting { turn: (_, priority, arrived, tie), .. } = &subject.state
+            if let State::Waiting { wait: (_, priority, arrived, tie), .. } = &subject.state
                 && !needs
             {
                 served.push(((Reverse(*priority), *arrived, tie.clone(), id), id));
@@ -253,7 +260,7 @@ impl Model {
             Standing::Held { until } => {
                 (State::Held { until: *until, settled: self.has(id) }, Outcome::Held { until: *until })
             }
-            Standing::InTurn { ordered, priority, arrived, tie } if !in_line.is_empty() => {
+            Standing::MayWait { ordered, priority, arrived, tie } if !in_line.is_empty() => {
                 let place = (Reverse(*priority), *arrived, tie.clone(), id);
                 let no = self.refusing(id, &in_line);
                 let grows = |key: &Key| self.grows(id, &in_line, key);
@@ -273,11 +280,11 @@ impl Model {
                             has.insert(key.clone(), line);
                         }
                     }
-                    let turn = (*ordered, *priority, *arrived, tie.clone());
-                    (State::Waiting { turn, waited_for, has }, Outcome::Queued)
+                    let wait = (*ordered, *priority, *arrived, tie.clone());
+                    (State::Waiting { wait, waited_for, has }, Outcome::Queued)
                 }
             }
-            Standing::Stored | Standing::InTurn { .. } => (State::Charged, Outcome::Granted),
+            Standing::Stored | Standing::MayWait { .. } => (State::Charged, Outcome::Granted),
         };
         self.changed(outcome, |model| model.put(id, Some((lines, state))))
     }
@@ -306,8 +313,8 @@ impl Model {
                 Some(done(Outcome::Held { until: *until }, subject.sequence))
             }
             (
-                State::Waiting { turn: (o, p, a, t), waited_for: now, .. },
-                Standing::InTurn { ordered, priority, arrived, tie },
+                State::Waiting { wait: (o, p, a, t), waited_for: now, .. },
+                Standing::MayWait { ordered, priority, arrived, tie },
             ) if (o, p, a, t) == (ordered, priority, arrived, tie) && now == waited_for => {
                 Some(done(Outcome::Queued, subject.sequence))
             }
@@ -421,7 +428,7 @@ impl Model {
 
     fn places(&self) -> impl Iterator<Item = (Place, bool)> + '_ {
         self.subjects.iter().filter_map(|(id, subject)| match &subject.state {
-            State::Waiting { turn: (ordered, priority, arrived, tie), .. } => {
+            State::Waiting { wait: (ordered, priority, arrived, tie), .. } => {
                 Some(((Reverse(*priority), *arrived, tie.clone(), *id), *ordered))
             }
             _ => None,

@@ -40,7 +40,7 @@ pub enum Terms {
 pub enum Standing {
     Stored,
     Held { until: i64 },
-    InTurn { ordered: bool, priority: i64, arrived: i64, tie: String },
+    MayWait { ordered: bool, priority: i64, arrived: i64, tie: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

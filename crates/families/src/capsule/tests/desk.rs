@@ -150,7 +150,7 @@ impl Desk {
             denial.message = Some(refusal.message.clone());
             return Err(self.family.words(&denial));
         }
-        let standing = verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn);
+        let standing = verdict.wait.clone().map_or(Standing::Stored, Standing::MayWait);
         match self.ledger.charge(SubjectId(uid), &charges, &standing) {
             Ok(_) => Ok(()),
             Err(denied) => Err(self.words(denied, &charges, operation)),
@@ -187,7 +187,7 @@ impl Desk {
         for (key, (uid, object)) in objects {
             let verdict = self.measure(uid, &key, &object);
             let charges = self.charges(&verdict, Terms::Adopted);
-            let standing = verdict.turn.clone().map_or(Standing::Stored, Standing::InTurn);
+            let standing = verdict.wait.clone().map_or(Standing::Stored, Standing::MayWait);
             let _ = self.ledger.charge(SubjectId(uid), &charges, &standing).unwrap();
         }
     }

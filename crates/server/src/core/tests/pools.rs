@@ -12,7 +12,11 @@ const POOL: &str = "capsule.clastix.io";
 type Edit = fn(&mut Value);
 
 fn rig() -> Bench {
-    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    rig_with(&families::Settings::default())
+}
+
+fn rig_with(settings: &families::Settings) -> Bench {
+    let mut bench = Bench::with(families::all(settings));
     for name in NAMESPACES {
         bench.create("", "namespaces", "", name, json!({"labels": {"tenant": "solar"}})).unwrap();
     }
@@ -263,5 +267,48 @@ fn quotas_too_long_for_one_commit_follow_in_bounded_steps() {
         steps += 1;
         assert!(steps < 20);
     }
+    bench.audit();
+}
+
+#[test]
+fn a_claim_that_waits_for_more_keeps_what_it_has() {
+    let mut settings = families::Settings::default();
+    settings.capsule.reading = families::capsule::Reading::Releases;
+    let mut bench = rig_with(&settings);
+    bench.claim("n0", "first", 3).unwrap();
+    bench.claim("n1", "other", 2).unwrap();
+    bench.claim("n0", "large", 9).unwrap();
+    let resize = |bench: &mut Bench, pods: &str| {
+        let key = ObjectKey::new(GroupResource::new(POOL, "resourcepoolclaims"), "n0", "first");
+        let mut claim = bench.cache.get(&key).unwrap().value();
+        claim["spec"]["claim"]["pods"] = json!(pods);
+        let draft = Draft::new(claim).unwrap();
+        bench.write(key, WriteKind::Update { draft, expect: Expect::default(), status: false }, false)
+    };
+    let allowed = |bench: &Bench| {
+        bench.shown("", "resourcequotas", "n0", "capsule-pool-p").unwrap()["spec"]["hard"]["pods"].clone()
+    };
+    let bound = |bench: &Bench| {
+        let claim = bench.shown(POOL, "resourcepoolclaims", "n0", "first").unwrap();
+        let conditions = claim["status"]["conditions"].as_array().unwrap().clone();
+        conditions.into_iter().find(|one| one["type"] == "Bound").unwrap()["reason"].clone()
+    };
+    // Five and two do not fit into six: it waits, and its three stay its own, whoever asks for them.
+    resize(&mut bench, "5").unwrap();
+    assert_eq!(allowed(&bench), "3");
+    assert_eq!(bound(&bench), "Failed");
+    bench.claim("n2", "late", 2).unwrap();
+    assert_eq!(bench.shown("", "resourcequotas", "n2", "capsule-pool-p").unwrap()["spec"]["hard"]["pods"], "0");
+    bench.create("", "pods", "n0", "a", json!({"spec": {"containers": [{"name": "c"}]}})).unwrap();
+    while !matches!(bench.run(Command::PublishStatus { now_ms: 0 }), Answer::Published { remaining: 0 }) {}
+    bench.audit();
+    // What it keeps is in use, and cannot be taken away.
+    assert_eq!(bound(&bench), "InUse");
+    assert!(bench.remove(POOL, "resourcepoolclaims", "n0", "first").is_err());
+    assert!(resize(&mut bench, "1").is_err());
+    let mut bench = bench.restart();
+    assert_eq!(allowed(&bench), "3");
+    bench.remove(POOL, "resourcepoolclaims", "n1", "other").unwrap();
+    assert_eq!(allowed(&bench), "5");
     bench.audit();
 }

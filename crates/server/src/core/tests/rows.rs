@@ -36,3 +36,22 @@ fn a_step_stops_looking_at_statuses_when_it_has_read_and_written_much() {
     let shown = |number| bench.cache.get(&cap_key(&format!("cap-{number}"))).unwrap().value()["status"]["used"].clone();
     assert!((0..20).all(|number| shown(number) == "0"));
 }
+
+#[test]
+fn a_charge_of_no_stored_object_goes_with_the_version_that_made_it() {
+    let mut bench = Bench::new();
+    bench.cap("cap", json!({"limit": 2})).unwrap();
+    bench.map("a").unwrap();
+    let (stranger, account) = (ledger::SubjectId(7), bench.engine.ledger.balances().next().unwrap().1.account);
+    let one = ledger::Charge::new(account, Amount::from_units(1), Format::DecimalSi);
+    let _ = bench.engine.ledger.charge(stranger, &[one], &ledger::Standing::Stored).unwrap();
+    // Sealed with the next group, and told apart from what this version measures.
+    bench.engine.measuring = !bench.engine.measuring;
+    bench.engine.measuring_unsaved = true;
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    let mut bench = bench.restart();
+    assert!(!bench.engine.ledger.is_live(stranger));
+    bench.run(Command::PublishStatus { now_ms: 0 });
+    assert_eq!(bench.used("cap").as_deref(), Some("1"));
+    bench.audit();
+}

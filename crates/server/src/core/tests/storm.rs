@@ -11,8 +11,7 @@ use ledger::{State, SubjectId};
 use serde_json::Value;
 
 use super::*;
-use crate::core::apart::apart;
-use naive::{CLAIMS, Stored, Sums, name_of, nanos, uid};
+use naive::{Stored, Sums, name_of, nanos};
 
 mod naive;
 mod weather;
@@ -31,17 +30,28 @@ pub(super) struct Storm {
     told_ms: i64,
     /// What was done, for whoever reads a failure.
     told: Vec<String>,
+    /// Whether Capsule's releases are followed, under which claims that have their resources may be resized and wait for more.
+    strict: bool,
+    /// What each subject was charged when it was last looked at.
+    had: BTreeMap<SubjectId, Sums>,
 }
 
 impl Storm {
     fn new(seed: u64) -> Storm {
-        let bench = Bench::with(families::all(&families::Settings::default()));
+        let mut settings = families::Settings::default();
+        let strict = seed % 2 == 1;
+        if strict {
+            settings.capsule.reading = families::capsule::Reading::Releases;
+        }
+        let bench = Bench::with(families::all(&settings));
         let mut storm = Storm {
             bench: Some(bench),
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d,
             now_ms: 1_000_000,
             told_ms: 0,
             told: Vec::new(),
+            strict,
+            had: BTreeMap::new(),
         };
         storm.begin();
         storm
@@ -83,35 +93,38 @@ impl Storm {
         let engine = self.engine();
         let ledger = &engine.ledger;
         ledger.audit().unwrap();
-        let stored = Stored::of(engine, self.told_ms);
+        let stored = Stored::of(engine, self.told_ms, self.strict);
         let expected = stored.expected();
 
-        // Subjects: each object, and beside each claim what others than its pool charge it.
+        // Subjects: each object has what it asks for, or waits for what it asks of its pool and keeps what it had of that.
         let mut sums = Sums::new();
-        let mut live = BTreeSet::new();
-        let claims: BTreeSet<u128> = stored.all(CLAIMS).iter().map(uid).collect();
-        for (id, lines) in &expected.charged {
-            let subject = if claims.contains(id) { apart(SubjectId(*id)) } else { SubjectId(*id) };
-            live.insert(subject);
-            assert_eq!(&lines_of(engine, subject), lines, "what {id:x} is charged");
-            assert!(matches!(ledger.subject(subject).unwrap().state, State::Charged), "{id:x} waits");
-            lines.iter().for_each(|(key, amount)| *sums.entry(key.clone()).or_default() += amount);
-        }
+        let mut has = BTreeMap::new();
         let mut granted: BTreeMap<(String, String), BTreeMap<String, i128>> = BTreeMap::new();
-        for (id, lines) in &expected.claimed {
+        let live: BTreeSet<u128> = expected.charged.keys().chain(expected.claimed.keys()).copied().collect();
+        for id in &live {
+            let (at_once, claimed) = (expected.charged.get(id), expected.claimed.get(id));
+            let wanted: Sums = at_once.into_iter().chain(claimed).flatten().map(|(key, n)| (key.clone(), *n)).collect();
             let subject = SubjectId(*id);
-            live.insert(subject);
-            assert_eq!(&lines_of(engine, subject), lines, "what claim {id:x} has or waits for");
-            if matches!(ledger.subject(subject).unwrap().state, State::Waiting { .. }) {
-                continue;
+            let Some(view) = ledger.subject(subject) else { panic!("{id:x} is charged nothing") };
+            assert_eq!(named(engine, &view.charges), wanted, "what {id:x} has or waits for");
+            let waits = matches!(view.state, State::Waiting(_));
+            let charged = named(engine, &view.into_charged());
+            let had = self.had.get(&subject);
+            for (key, wanted) in &wanted {
+                let is_claimed = claimed.is_some_and(|claimed| claimed.contains_key(key));
+                let keeps = || had.and_then(|had| had.get(key)).copied().unwrap_or_default().min(*wanted);
+                let due = if waits && is_claimed { keeps() } else { *wanted };
+                assert_eq!(charged.get(key).copied().unwrap_or_default(), due, "what {id:x} is charged on {key:?}");
             }
-            for ((policy, name, bucket), amount) in lines {
-                *sums.entry((policy.clone(), name.clone(), bucket.clone())).or_default() += amount;
-                if !bucket.is_empty() && name != "#claims" {
+            for (key, amount) in &charged {
+                *sums.entry(key.clone()).or_default() += amount;
+                let (policy, name, bucket) = key;
+                if claimed.is_some_and(|claimed| claimed.contains_key(key)) && !bucket.is_empty() && name != "#claims" {
                     let parts = granted.entry((policy.clone(), bucket.clone())).or_default();
                     *parts.entry(name.clone()).or_default() += amount;
                 }
             }
+            has.insert(subject, charged);
         }
         assert_eq!(ledger.subjects_live(), live.len(), "subjects without an object");
 
@@ -140,6 +153,7 @@ impl Storm {
             assert!(seen.contains(key), "{key:?} is charged and has no account");
         }
         self.judge_kept(&stored, &granted);
+        self.had = has;
     }
 
     /// Each namespace of a pool has a quota over what its claims have, and the defaults.
@@ -176,7 +190,7 @@ impl Storm {
     /// Compares what statuses say with the same count.
     fn judge_statuses(&mut self) {
         let engine = self.engine();
-        let stored = Stored::of(engine, self.told_ms);
+        let stored = Stored::of(engine, self.told_ms, self.strict);
         let used = |policy: &str, bucket: &str| -> BTreeMap<String, i128> {
             let of = engine.ledger.balances().filter(|(key, _)| &*key.policy == policy && &*key.bucket == bucket);
             of.map(|(key, balance)| (key.resource.to_string(), balance.used.nanos())).collect()
@@ -220,10 +234,9 @@ impl Storm {
     }
 }
 
-/// What a subject is charged, or waits for, by key.
-fn lines_of(engine: &Engine, subject: SubjectId) -> Sums {
-    let charges = engine.ledger.subject(subject).map_or_else(Vec::new, |view| view.charges);
-    let named = charges.into_iter().map(|charge| {
+/// Charges by key.
+fn named(engine: &Engine, charges: &[ledger::Charge]) -> Sums {
+    let named = charges.iter().map(|charge| {
         let key = engine.ledger.key(charge.account).expect("a charge is on an open account");
         ((key.policy.to_string(), key.resource.to_string(), key.bucket.to_string()), charge.amount.nanos())
     });

@@ -14,6 +14,8 @@ pub type Strings = BTreeMap<String, String>;
 pub struct Stored {
     pub objects: BTreeMap<String, Vec<Value>>,
     pub now_ms: i64,
+    /// Whether a number that is missing cannot be counted, instead of being none.
+    pub strict: bool,
 }
 
 /// (policy, resource, bucket) → billionths.
@@ -31,12 +33,12 @@ pub struct Expected {
 
 impl Stored {
     /// `now_ms` is the latest time the engine was told, which a restart does not take back.
-    pub fn of(engine: &Engine, now_ms: i64) -> Stored {
+    pub fn of(engine: &Engine, now_ms: i64, strict: bool) -> Stored {
         let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for (resource, shelf) in &engine.shelves {
             objects.entry(resource.to_string()).or_default().extend(shelf.values().map(|object| object.value()));
         }
-        Stored { objects, now_ms }
+        Stored { objects, now_ms, strict }
     }
 
     pub fn all(&self, resource: &str) -> &[Value] {
@@ -198,7 +200,10 @@ impl Stored {
                 let mut usage = Some(0);
                 for source in &sources {
                     let path = if kind == "Widget" { "/spec/size" } else { "/spec/hard/pods" };
-                    let found = || read(object.pointer(path).unwrap_or(&Value::Null));
+                    let found = || {
+                        let found = object.pointer(path).filter(|found| !found.is_null() || !self.strict);
+                        if self.strict { read(found?) } else { read(found.unwrap_or(&Value::Null)) }
+                    };
                     let one = if source["op"] == "count" { Some(ONE) } else { found() };
                     let sign = if source["op"] == "sub" { -1 } else { 1 };
                     usage = usage.zip(one).map(|(sum, one)| sum + sign * one);
