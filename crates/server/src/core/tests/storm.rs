@@ -88,7 +88,7 @@ impl Storm {
     }
 
     /// Compares everything the ledger says with what the objects add up to.
-    fn judge(&mut self) {
+    pub(super) fn judge(&mut self) {
         self.told_ms = self.told_ms.max(self.engine().clock_ms);
         let engine = self.engine();
         let ledger = &engine.ledger;

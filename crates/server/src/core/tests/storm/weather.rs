@@ -274,6 +274,9 @@ impl Storm {
     }
 
     fn claim(&mut self) {
+        if self.chance(3) {
+            return self.resize_some();
+        }
         let namespace = self.one_of(&NAMESPACES);
         let name = format!("m{}", self.next(4));
         if self.chance(5) {
@@ -291,6 +294,22 @@ impl Storm {
         self.put(CAPSULE, "resourcepoolclaims", namespace, &name, json!({"spec": spec}));
     }
 
+    /// Asks for other amounts of the same, which may be more than there is.
+    fn resize_some(&mut self) {
+        let shelf = self.engine().shelves.get(&GroupResource::new(CAPSULE, "resourcepoolclaims"));
+        let claims: Vec<Value> = shelf.into_iter().flat_map(|shelf| shelf.values()).map(|one| one.value()).collect();
+        if claims.is_empty() {
+            return;
+        }
+        let claim = &claims[self.next(claims.len() as u64) as usize];
+        let mut spec = claim["spec"].clone();
+        for (name, amount) in spec["claim"].as_object_mut().into_iter().flatten() {
+            *amount = self.hard(&[name], 9)[name].clone();
+        }
+        let text = |field: &str| claim["metadata"][field].as_str().unwrap_or_default().to_owned();
+        self.put(CAPSULE, "resourcepoolclaims", &text("namespace"), &text("name"), json!({"spec": spec}));
+    }
+
     /// Removes something that is there.
     fn remove_some(&mut self) {
         let shelves = &self.engine().shelves;
@@ -303,6 +322,7 @@ impl Storm {
         }
         let key = keys[self.next(keys.len() as u64) as usize].clone();
         self.remove(&key.resource.group, &key.resource.resource, &key.namespace, &key.name);
+        self.judge();
         // Half of what goes comes back at once, as somebody who re-creates a policy would do it.
         if self.chance(2) {
             match &*key.resource.resource {
