@@ -14,6 +14,9 @@ use crate::ledger::{Ledger, SubjectView, view_of};
 use crate::subjects::{Pending, Subject};
 use crate::terms::{Discipline, Place};
 
+/// What a waiter lacks, account by account.
+type Needs = Vec<(AccountId, Amount)>;
+
 pub struct Snapshot {
     sequence: u64,
     /// By id; none where an account was closed.
@@ -61,7 +64,7 @@ impl Snapshot {
 
     /// Whoever stands in a line although there is room for all that it needs, and nobody ahead who comes first.
     pub fn fitting(&self) -> Vec<SubjectId> {
-        let mut waiters: Vec<(Place, Discipline, Vec<(AccountId, Amount)>)> = Vec::new();
+        let mut waiters: Vec<(Place, Discipline, Needs)> = Vec::new();
         for subject in self.live() {
             if let Some(Pending::Wait { wait, wanted }) = subject.pending.as_deref() {
                 let needs = needs(&subject.lines, wanted).collect();

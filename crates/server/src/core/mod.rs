@@ -14,6 +14,7 @@ pub mod cache;
 mod clock;
 pub mod command;
 mod countable;
+mod decide;
 mod derive;
 pub mod encryption;
 pub mod engine;

@@ -6,7 +6,8 @@ use ledger::{Receipt, Standing, SubjectId, Terms};
 use rules::{GroupResource, Line, Namespace, Subject};
 use serde_json::Value;
 
-use super::engine::{Engine, NamespaceState, standing};
+use super::decide::standing;
+use super::engine::{Engine, NamespaceState};
 use super::event::Publication;
 use super::measured::strip;
 use super::object::string_map;

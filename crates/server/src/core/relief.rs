@@ -15,8 +15,8 @@ use serde_json::json;
 use store::Batch;
 
 use super::command::Refused;
+use super::decide::Ruling;
 use super::engine::Engine;
-use super::engine::Ruling;
 use super::event::Publication;
 use super::made::{moment, uid_from};
 use super::measured::measured;
