@@ -39,7 +39,7 @@ const RESOURCES: [&str; 2] = ["cpu", "memory"];
 impl World {
     /// One step. Charges dominate; limits are low enough that about a third of them do not fit.
     pub fn op(&self, choose: &mut impl Choose, now: i64) -> Op {
-        match choose.below(32) {
+        match choose.below(36) {
             0..=15 => {
                 let (subject, mut asked) = (self.subject(choose), self.asked(choose));
                 let (terms, standing) = manner(choose, now);
