@@ -10,6 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kinds::conditions;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{Selector, SelectorExt};
 use kube::runtime::{Controller, controller::Action, watcher};
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use crate::adoption::{adopt, controller_of, release};
 use crate::events::Events;
 use crate::rollout::{self, Set, Wish};
-use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded, readable};
+use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded, now, readable};
 
 const HASH_LABEL: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -334,14 +335,10 @@ async fn write_status(
 
 /// Keeps the times of conditions that did not change, and sets those of the others to now.
 fn stamp(conditions: &mut [Value], shown: &Value) {
-    let now = json!(jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default());
+    let now = now();
     for condition in conditions {
-        let known = shown.as_array().into_iter().flatten().find(|one| one["type"] == condition["type"]);
-        let keeps =
-            |fields: &[&str]| known.filter(|known| fields.iter().all(|field| known[*field] == condition[*field]));
-        let moved = keeps(&["status"]).map(|known| known["lastTransitionTime"].clone());
-        let updated = keeps(&["status", "reason", "message"]).map(|known| known["lastUpdateTime"].clone());
-        condition["lastTransitionTime"] = moved.unwrap_or_else(|| now.clone());
-        condition["lastUpdateTime"] = updated.unwrap_or_else(|| now.clone());
+        let known = conditions::find(shown, condition["type"].as_str().unwrap_or_default());
+        conditions::since(condition, "lastTransitionTime", known, conditions::TRANSITION, &now);
+        conditions::since(condition, "lastUpdateTime", known, conditions::NEWS, &now);
     }
 }

@@ -8,6 +8,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
 
+use crate::run::now;
+
 /// Where events about objects without a namespace are.
 const DEFAULT_NAMESPACE: &str = "default";
 /// An event's name ends in this many characters of a hash; the rest is the object's name, cut to what fits.
@@ -43,7 +45,7 @@ impl<'a> Events<'a> {
         let namespace = about.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let name = name(&about, &[self.component, kind, reason, message]);
-        let now = json!(jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default());
+        let now = now();
         let event = json!({
             "metadata": {"name": name},
             "involvedObject": about,

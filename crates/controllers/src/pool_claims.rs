@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use families::capsule::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, VERSION, is_released, provision};
+use kinds::conditions;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -142,9 +143,7 @@ fn pool_name(claim: &DynamicObject) -> &str {
 }
 
 fn condition<'a>(claim: &'a DynamicObject, of: &str, field: &str) -> &'a str {
-    let list = claim.data.pointer("/status/conditions").and_then(Value::as_array);
-    let found = list.into_iter().flatten().find(|one| one["type"] == of);
-    found.and_then(|one| one[field].as_str()).unwrap_or("")
+    conditions::of(&claim.data, of).and_then(|one| one[field].as_str()).unwrap_or("")
 }
 
 /// Records an event where the claim's standing is not what it was.

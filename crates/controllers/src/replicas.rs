@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kinds::conditions;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{NamespaceResourceScope, Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
@@ -21,7 +22,7 @@ use crate::adoption::{adopt, controller_of, release};
 use crate::events::Events;
 use crate::glance::PodGlance;
 use crate::pods::{Owned, is_active};
-use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, readable};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, now, readable};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
 const BURST_MAX: usize = 500;
@@ -263,10 +264,7 @@ fn gist(message: &str) -> &str {
 
 /// Tells whoever describes the set why it has too few pods: once, when the refusals begin.
 async fn report<K: Replicated>(set: &K, events: &Events<'_>, message: &str) {
-    let told = set.shown_status()["conditions"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(|one| one["type"] == "ReplicaFailure" && one["status"] == "True"));
-    if !told {
+    if !conditions::holds(&set.shown_status()["conditions"], "ReplicaFailure") {
         events.warning(set, "FailedCreate", &format!("Error creating: {message}")).await;
     }
 }
@@ -293,14 +291,14 @@ async fn write_status<K: Replicated>(
         "availableReplicas": ready,
         "observedGeneration": set.meta().generation.unwrap_or(0),
     });
-    let known = shown["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "ReplicaFailure"));
+    let known = conditions::find(&shown["conditions"], "ReplicaFailure");
     let conditions = match (refusal, known) {
         // Every refused pod has another generated name in its message: a condition that followed the name would be
         // written again and again, and each write would wake this controller for the next.
         (Some(message), Some(known)) if known["message"].as_str().map(gist) == Some(gist(message)) => json!([known]),
         (Some(message), _) => json!([{
             "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
-            "lastTransitionTime": jiff::Timestamp::now(),
+            "lastTransitionTime": now(),
         }]),
         (None, Some(_)) => Value::Null,
         (None, None) => shown["conditions"].clone(),

@@ -110,6 +110,11 @@ pub fn is_segment(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '?', '#', '%', '\\']) && !name.contains(char::is_control)
 }
 
+/// The time of something that is written down now.
+pub fn now() -> String {
+    kinds::time::text(jiff::Timestamp::now().as_millisecond())
+}
+
 /// A write whose object is already gone, or already as wanted, is done.
 pub fn gone_is_fine<T>(result: kube::Result<T>) -> Result<Option<T>, Failed> {
     match result {

@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod bounds;
 pub mod builtin;
+pub mod conditions;
 pub mod decode;
 pub mod events;
 pub mod facts;
@@ -19,6 +20,8 @@ pub mod resources;
 pub mod schema;
 pub mod strategies;
 pub mod structural;
+pub mod time;
+pub mod uid;
 
 pub use builtin::builtin;
 pub use facts::facts;

@@ -1,6 +1,8 @@
 //! What a custom quota shows: usage, the objects that take it, the kinds it looks at and whether all is well.
 
-use ledger::SubjectId;
+use kinds::conditions;
+pub use kinds::time::text as time;
+pub use kinds::uid::text as uid;
 use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 use serde_json::{Value, json};
@@ -49,12 +51,12 @@ pub fn project(
         let selects = !items(quota, &["spec", "namespaceSelectors"]).is_empty();
         let problems = problems(kind, selects, &known, &lines, &odd);
         let now = time(near.now_ms());
-        status.insert("conditions".into(), conditions(status.get("conditions"), &problems, &now));
+        status.insert("conditions".into(), ready(status.get("conditions"), &problems, &now));
     } else if !status.contains_key("conditions") {
         // Just written: until it is published, it is as good as its birth.
         let born = text(quota, &["metadata", "creationTimestamp"]);
         status.insert("targets".into(), targets(&sources, |_| true));
-        status.insert("conditions".into(), conditions(None, &[], born));
+        status.insert("conditions".into(), ready(None, &[], born));
     }
     put_status(quota, status)
 }
@@ -147,26 +149,13 @@ fn problems(
 }
 
 /// One condition, `Ready`; its time moves only when it says something else.
-fn conditions(before: Option<&Value>, problems: &[String], now: &str) -> Value {
+fn ready(before: Option<&Value>, problems: &[String], now: &str) -> Value {
     let (status, reason, message) = match problems {
         [] => ("True", "Succeeded", "reconciled".to_string()),
         _ => ("False", "Failed", problems.join("\n")),
     };
-    let mut ready = json!({"type": "Ready", "status": status, "reason": reason, "message": message});
-    let known = before.and_then(Value::as_array).and_then(|list| list.iter().find(|one| one["type"] == "Ready"));
-    let same = known.filter(|known| ["status", "reason", "message"].iter().all(|field| known[field] == ready[field]));
-    ready["lastTransitionTime"] = same.map_or_else(|| json!(now), |known| known["lastTransitionTime"].clone());
+    let mut ready = conditions::condition("Ready", status, reason, &message);
+    let before = before.and_then(|list| conditions::find(list, "Ready"));
+    conditions::since(&mut ready, "lastTransitionTime", before, conditions::NEWS, now);
     json!([ready])
-}
-
-/// A moment as Kubernetes writes it, to the second.
-pub fn time(now_ms: i64) -> String {
-    let moment = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// A subject's uid in its usual form.
-pub fn uid(subject: SubjectId) -> String {
-    let hex = format!("{:032x}", subject.0);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Common, Resources, UsageError};
 use crate::fields::{at, items, text};
+use crate::{conditions, time};
 
 /// A pod, added up once and then read by every quota that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,9 +151,9 @@ pub fn container_requests(pod: &Value) -> Result<Vec<(String, String)>, UsageErr
 /// that is strictly after another grace period beyond the time of deletion, which includes one already.
 fn overdue_ms(pod: &Value) -> Option<i64> {
     let metadata = pod.get("metadata")?;
-    let deleted: jiff::Timestamp = metadata.get("deletionTimestamp")?.as_str()?.parse().ok()?;
+    let deleted_ms = time::read_ms(metadata.get("deletionTimestamp")?.as_str()?)?;
     let grace_ms = metadata.get("deletionGracePeriodSeconds")?.as_i64()?.checked_mul(1000)?;
-    deleted.as_millisecond().checked_add(grace_ms)?.checked_add(1)
+    deleted_ms.checked_add(grace_ms)?.checked_add(1)
 }
 
 /// A pod that ran to its end holds nothing but its place among stored objects.
@@ -252,8 +253,7 @@ impl<'a> Statuses<'a> {
             .filter(|status| status.get("resources").is_some_and(|resources| !resources.is_null()))
             .map(|status| (text(status, &["name"]), status))
             .collect();
-        let pending =
-            items(status, &["conditions"]).iter().find(|condition| text(condition, &["type"]) == "PodResizePending");
+        let pending = status.get("conditions").and_then(|list| conditions::find(list, "PodResizePending"));
         Self { by_name, infeasible: pending.is_some_and(|condition| text(condition, &["reason"]) == "Infeasible") }
     }
 

@@ -5,6 +5,7 @@
 
 use kinds::field_error::FieldError;
 use kinds::strategies::definitions::{CLEANUP, note_stored_version, unapproved};
+use kinds::time;
 use rules::GroupResource;
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
@@ -42,7 +43,7 @@ impl Api {
                 return Err(call.invalid(&key.name, &errors));
             }
         }
-        taken.accept(object, old.unwrap_or(&Value::Null), &meta::time(call.now_ms));
+        taken.accept(object, old.unwrap_or(&Value::Null), &time::text(call.now_ms));
         note_stored_version(object);
         if let Some(old) = old {
             self.keep_cleanup(object, old)?;

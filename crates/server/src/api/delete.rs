@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use kinds::decode::{self, Format};
+use kinds::{time, uid};
 use serde_json::{Value, json};
 
 use super::admit::Reviewed;
@@ -40,7 +41,7 @@ impl Api {
         let deleted = self.delete_one(&call, &key, &options).await?;
         let code = if !deleted.gone && options.cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
         if deleted.gone && !call.served.strategy.returns_deleted_object() {
-            let uid = uuid::Uuid::from_u128(deleted.object.uid.0).hyphenated().to_string();
+            let uid = uid::text(deleted.object.uid);
             let mut answer = response::value(code, &success(&key.resource, &key.name, &uid));
             response::warn(&mut answer, &deleted.warnings);
             return Ok(answer);
@@ -222,7 +223,7 @@ fn next_step(call: &Call, options: &DeleteOptions, old: &Value) -> ApiResult<Ste
     }
     if !already || before != Some(seconds) {
         let at = call.now_ms.saturating_add(seconds.saturating_mul(1000));
-        metadata.insert("deletionTimestamp".into(), meta::time(at).into());
+        metadata.insert("deletionTimestamp".into(), time::text(at).into());
         metadata.insert("deletionGracePeriodSeconds".into(), seconds.into());
     }
     if finalizers.is_empty() {

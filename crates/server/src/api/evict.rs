@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use axum::body::Body;
 use foldhash::fast::RandomState;
 use http::{Response, StatusCode};
+use kinds::conditions;
 use rules::GroupResource;
 use rules::selector::{LabelSelector, Labels};
 use serde_json::{Value, json};
@@ -117,8 +118,7 @@ fn covers(budget: &Value, pod: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+    conditions::holds(&pod["status"]["conditions"], "Ready")
 }
 
 struct Count {

@@ -22,7 +22,7 @@ impl Author {
             named => named.to_owned(),
         };
         let manager = if manager.is_empty() { UNNAMED.to_owned() } else { manager };
-        Author { manager, api_version: call.served.api_version(), now: super::meta::time(call.now_ms) }
+        Author { manager, api_version: call.served.api_version(), now: kinds::time::text(call.now_ms) }
     }
 
     /// The writer of the object itself, through `subresource` (empty for the main resource).

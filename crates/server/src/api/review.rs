@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use kinds::field_error::{FieldError, Reason};
+use kinds::uid;
 use rules::GroupResource;
 use serde_json::Value;
 
@@ -51,7 +52,7 @@ impl Api {
         let request = self.decode(&call, &Expected::subresource(&call)?, FieldValidation::Ignore, &mut Vec::new())?;
         super::subresource::check_below(&call, &request, "TokenRequest")?;
         let account = self.parts().cache.get(&call.key()).ok_or_else(|| call.not_found())?;
-        let uid = uuid::Uuid::from_u128(account.uid.0).hyphenated().to_string();
+        let uid = uid::text(account.uid);
         let accounts = CacheAccounts(self.parts().cache.clone());
         let id = uuid::Uuid::new_v4().hyphenated().to_string();
         let names = (call.namespace(), call.info.name.as_str(), uid.as_str());
@@ -77,7 +78,7 @@ pub struct CacheAccounts(pub Arc<Cache>);
 impl CacheAccounts {
     fn uid(&self, resource: &str, namespace: &str, name: &str) -> Option<String> {
         let object = self.0.get(&ObjectKey::new(GroupResource::core(resource), namespace, name))?;
-        Some(uuid::Uuid::from_u128(object.uid.0).hyphenated().to_string())
+        Some(uid::text(object.uid))
     }
 }
 
@@ -85,7 +86,7 @@ impl Accounts for CacheAccounts {
     fn service_account_uid(&self, namespace: &str, name: &str) -> Option<String> {
         let object = self.0.get(&ObjectKey::new(GroupResource::core("serviceaccounts"), namespace, name))?;
         let deleted = meta::is_set(&object.value(), "deletionTimestamp");
-        (!deleted).then(|| uuid::Uuid::from_u128(object.uid.0).hyphenated().to_string())
+        (!deleted).then(|| uid::text(object.uid))
     }
 
     fn bound_uid(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<String> {

@@ -247,7 +247,7 @@ impl ApiError {
             .retry_after(5),
             Refused::Conflict { .. } => Self::modified(resource, name),
             Refused::UidMismatch { stored } => {
-                let stored = uuid::Uuid::from_u128(stored.0);
+                let stored = kinds::uid::text(stored);
                 Self::conflict(resource, name, &format!("Precondition failed: UID in object meta: {stored}"))
             }
             Refused::Denied(denials) => {

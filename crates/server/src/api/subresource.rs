@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use kinds::{conditions, time};
 use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
@@ -74,7 +75,7 @@ impl Api {
             }
             let mut new = old.clone();
             new["spec"]["nodeName"] = node.into();
-            schedule(&mut new, &meta::time(call.now_ms));
+            schedule(&mut new, &time::text(call.now_ms));
             let edit = Edit {
                 call: &call,
                 key: &key,
@@ -119,10 +120,7 @@ fn schedule(pod: &mut Value, now: &str) {
         pod["status"] = json!({});
     }
     match pod["status"]["conditions"].as_array_mut() {
-        Some(list) => {
-            list.retain(|known| known["type"] != "PodScheduled");
-            list.push(condition);
-        }
+        Some(list) => conditions::put(list, condition),
         None => pod["status"]["conditions"] = json!([condition]),
     }
 }

@@ -23,8 +23,4 @@ fn marked(bits: u128) -> SubjectId {
     SubjectId((bits & !VERSION & !VARIANT) | (0x5 << 76) | (0x2 << 62))
 }
 
-/// A time as objects write it.
-pub(super) fn moment(now_ms: i64) -> String {
-    let moment = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
+pub(super) use kinds::time::text as moment;

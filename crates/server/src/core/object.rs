@@ -294,10 +294,7 @@ pub enum DraftError {
 /// below what a store takes for one row, so that a row is never what a commit fails on.
 const DRAFT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Reads a uid in its usual 8-4-4-4-12 form.
-pub fn parse_uid(text: &str) -> Option<SubjectId> {
-    uuid::Uuid::try_parse(text).ok().map(|uid| SubjectId(uid.as_u128()))
-}
+pub use kinds::uid::parse as parse_uid;
 
 fn splice(rendered: &[u8], at: usize, revision: u64) -> Bytes {
     let digits = revision.to_string();

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use kinds::conditions::{self, condition};
 use serde_json::{Value, json};
 
 /// Names that are taken in one group: those of resources (plural, singular, short) and those of kinds.
@@ -83,13 +84,13 @@ impl Taken {
         }
         let established = match (&refusal, is_established(before)) {
             (Some(("BuiltInConflict", _)), _) | (Some(_), false) => {
-                condition("Established", false, "NotAccepted", "not all names are accepted")
+                condition("Established", "False", "NotAccepted", "not all names are accepted")
             }
-            _ => condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
+            _ => condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
         };
         let accepted = match &refusal {
-            Some((reason, message)) => condition("NamesAccepted", false, reason, message),
-            None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+            Some((reason, message)) => condition("NamesAccepted", "False", reason, message),
+            None => condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
         };
         if !definition["status"].is_object() {
             definition["status"] = json!({});
@@ -98,7 +99,7 @@ impl Taken {
         let mut conditions = vec![accepted, established];
         if definition.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
             let message = "CustomResource deletion is in progress";
-            conditions.push(condition("Terminating", true, "InstanceDeletionInProgress", message));
+            conditions.push(condition("Terminating", "True", "InstanceDeletionInProgress", message));
         }
         set_conditions(&mut definition["status"], before, conditions, now);
     }
@@ -123,25 +124,14 @@ fn set_or_remove(names: &mut Value, field: &str, value: Option<&Value>) {
     };
 }
 
-fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
-    let status = if holds { "True" } else { "False" };
-    json!({"type": kind, "status": status, "reason": reason, "message": message})
-}
-
 /// Puts the server's conditions in their places, beside those that others wrote. The time of one that says what it said
 /// before is the time it had.
 fn set_conditions(status: &mut Value, before: &Value, conditions: Vec<Value>, now: &str) {
-    let old = before.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut list = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     for mut condition in conditions {
-        let known = old.iter().find(|known| known["type"] == condition["type"]);
-        let since = known.filter(|known| known["status"] == condition["status"]);
-        let since = since.and_then(|known| known["lastTransitionTime"].as_str()).unwrap_or(now);
-        condition["lastTransitionTime"] = since.into();
-        match list.iter_mut().find(|one| one["type"] == condition["type"]) {
-            Some(place) => *place = condition,
-            None => list.push(condition),
-        }
+        let known = conditions::of(before, condition["type"].as_str().unwrap_or_default());
+        conditions::since(&mut condition, "lastTransitionTime", known, conditions::TRANSITION, now);
+        conditions::put(&mut list, condition);
     }
     status["conditions"] = list.into();
 }
@@ -157,8 +147,7 @@ pub(super) fn is_refused(definition: &Value) -> bool {
 }
 
 fn condition_status<'v>(definition: &'v Value, kind: &str) -> Option<&'v str> {
-    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array)?;
-    conditions.iter().find(|one| one["type"] == kind)?["status"].as_str()
+    conditions::of(definition, kind)?["status"].as_str()
 }
 
 #[cfg(test)]
@@ -172,8 +161,7 @@ mod tests {
 
     fn says(definition: &Value) -> [String; 3] {
         let of = |kind: &str| {
-            let conditions = definition["status"]["conditions"].as_array().unwrap();
-            let one = conditions.iter().find(|one| one["type"] == kind).unwrap();
+            let one = conditions::of(definition, kind).unwrap();
             format!("{} {}", one["status"].as_str().unwrap(), one["reason"].as_str().unwrap())
         };
         [of("NamesAccepted"), of("Established"), definition["status"]["acceptedNames"]["kind"].to_string()]

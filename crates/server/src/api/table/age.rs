@@ -2,8 +2,8 @@
 
 /// The age of a timestamp; `<unknown>` for none.
 pub fn since(timestamp: &str, now_ms: i64) -> String {
-    let Ok(at) = timestamp.parse::<jiff::Timestamp>() else { return "<unknown>".into() };
-    human(now_ms.div_euclid(1000).saturating_sub(at.as_second()))
+    let Some(at_ms) = kinds::time::read_ms(timestamp) else { return "<unknown>".into() };
+    human(now_ms.div_euclid(1000).saturating_sub(at_ms.div_euclid(1000)))
 }
 
 /// A duration in whole seconds, as Kubernetes prints ages.

@@ -1,5 +1,6 @@
 //! Cells that take more than a path: how pods, services, quotas … summarise themselves in a word.
 
+use kinds::{conditions, time};
 use serde_json::{Value, json};
 
 use super::age;
@@ -124,8 +125,7 @@ fn known(node: &Value, pointer: &str) -> Value {
 }
 
 pub fn node_status(node: &Value, _: i64) -> Value {
-    let ready = list(node, "/status/conditions").iter().find(|one| one["type"] == "Ready");
-    let mut status = match ready.map(|one| text(one, "/status")) {
+    let mut status = match conditions::of(node, "Ready").map(|one| text(one, "/status")) {
         Some("True") => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
@@ -329,8 +329,7 @@ pub fn controller(object: &Value, _: i64) -> Value {
 }
 
 pub fn job_status(job: &Value, _: i64) -> Value {
-    let is =
-        |kind: &str| list(job, "/status/conditions").iter().any(|one| one["type"] == kind && one["status"] == "True");
+    let is = |kind: &str| conditions::holds(&job["status"]["conditions"], kind);
     let word = match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
@@ -353,11 +352,9 @@ pub fn job_completions(job: &Value, _: i64) -> Value {
 }
 
 pub fn job_duration(job: &Value, now_ms: i64) -> Value {
-    let Ok(start) = text(job, "/status/startTime").parse::<jiff::Timestamp>() else { return "".into() };
-    let end = text(job, "/status/completionTime")
-        .parse::<jiff::Timestamp>()
-        .map_or(now_ms.div_euclid(1000), |at| at.as_second());
-    age::human(end.saturating_sub(start.as_second())).into()
+    let Some(start_ms) = time::read_ms(text(job, "/status/startTime")) else { return "".into() };
+    let end_ms = time::read_ms(text(job, "/status/completionTime")).unwrap_or(now_ms);
+    age::human(end_ms.div_euclid(1000).saturating_sub(start_ms.div_euclid(1000))).into()
 }
 
 pub fn time_zone(job: &Value, _: i64) -> Value {
