@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::adoption::{adopt, controller_of, release};
 use crate::events::Events;
 use crate::rollout::{self, Set, Wish};
-use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded, now, readable};
+use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, guarded, is_shown, now, readable};
 
 const HASH_LABEL: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -314,13 +314,9 @@ async fn write_status(
         "unavailableReplicas": (wanted - available).max(0),
         "conditions": conditions,
     });
-    let same = status.as_object().into_iter().flatten().all(|(field, value)| {
-        let shown = shown.get(field).unwrap_or(&Value::Null);
-        shown == value || (shown.is_null() && *value == json!(0))
-    });
     let number = current.map_or(newest, revision).to_string();
     let renumbered = current.is_some() && deployment.annotations().get(REVISION) != Some(&number);
-    if same && !renumbered {
+    if is_shown(&status, &shown) && !renumbered {
         return Ok(());
     }
     // The number goes with the status: an annotation written by itself would count as a new generation.

@@ -22,7 +22,7 @@ use crate::adoption::{adopt, controller_of, release};
 use crate::events::Events;
 use crate::glance::PodGlance;
 use crate::pods::{Owned, is_active};
-use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, now, readable};
+use crate::run::{Failed, Guarded, drive, gone_is_fine, guarded, is_shown, now, readable};
 
 /// Pods made or removed in one look at a set; the next look goes on. Keeps one huge set from starving the rest.
 const BURST_MAX: usize = 500;
@@ -304,11 +304,7 @@ async fn write_status<K: Replicated>(
         (None, None) => shown["conditions"].clone(),
     };
     status["conditions"] = conditions;
-    let same = status.as_object().into_iter().flatten().all(|(field, value)| {
-        let shown = shown.get(field).unwrap_or(&Value::Null);
-        shown == value || (shown.is_null() && *value == json!(0))
-    });
-    if same {
+    if is_shown(&status, &shown) {
         return Ok(());
     }
     let api = Api::<K>::namespaced(client.clone(), namespace);

@@ -10,6 +10,7 @@ use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::runtime::Controller;
 use kube::runtime::controller::Action;
+use serde_json::{Value, json};
 
 use crate::pace::{Pace, SECOND};
 
@@ -110,6 +111,14 @@ pub fn is_segment(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '?', '#', '%', '\\']) && !name.contains(char::is_control)
 }
 
+/// Whether a status says all of this already; a number that is not shown is zero.
+pub fn is_shown(status: &Value, shown: &Value) -> bool {
+    status.as_object().into_iter().flatten().all(|(field, value)| {
+        let shown = shown.get(field).unwrap_or(&Value::Null);
+        shown == value || (shown.is_null() && *value == json!(0))
+    })
+}
+
 /// The time of something that is written down now.
 pub fn now() -> String {
     kinds::time::text(jiff::Timestamp::now().as_millisecond())
@@ -145,7 +154,7 @@ mod tests {
     /// A list as the server could answer it if something odd had got in: another kind, a text in the place of a spec, a number
     /// that does not fit.
     fn listed() -> Vec<Guarded<Deployment>> {
-        let whole = |name: &str, spec: serde_json::Value| {
+        let whole = |name: &str, spec: Value| {
             let metadata = json!({"name": name, "namespace": "n", "uid": name});
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
         };

@@ -25,3 +25,15 @@ pub fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
 pub fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or("")
 }
+
+/// What kind of value this is, by the word that messages have for it.
+pub fn word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

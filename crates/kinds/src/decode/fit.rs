@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::time::{self, Precision};
 use super::{CRD_SCHEMA, DEPTH_MAX, DecodeError, FIELD_PROBLEMS_MAX, Room, TooLarge};
+use crate::fields::word;
 use crate::schema::{Catalogue, Field, Object, Shape, Type, TypeId, Width};
 
 /// An object that fits its kind.
@@ -380,17 +381,6 @@ fn base64_fault(text: &[u8]) -> usize {
         }
     }
     text.len()
-}
-
-fn word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// The type's name in Go, as error messages have it.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::PatchError;
 use crate::bounds::{DEPTH_MAX, Weight, is_deeper};
+use crate::fields::word;
 
 /// Operations in one patch; Kubernetes' own bound. A patch of this many is a program, not an edit.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -26,7 +27,7 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Array(operations) = patch else {
         return Err(PatchError::BadRequest(format!(
             "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
-            json_kind(patch)
+            word(patch)
         )));
     };
     if operations.len() > OPERATIONS_MAX {
@@ -96,7 +97,7 @@ impl<'a> Operation<'a> {
         let Value::Object(fields) = operation else {
             return Err(PatchError::BadRequest(format!(
                 "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
-                json_kind(operation)
+                word(operation)
             )));
         };
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -330,15 +331,4 @@ fn resolve(index: i64, len: usize) -> Result<usize, String> {
     let distance = usize::try_from(index.unsigned_abs()).map_err(|_| refused())?;
     let at = if index < 0 { len.checked_sub(distance).ok_or_else(refused)? } else { distance };
     if at < len { Ok(at) } else { Err(refused()) }
-}
-
-fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -40,9 +40,7 @@ impl Api {
             match self.submit_holding(&key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
                 Ok(written) => {
                     let shown = view.object(&self.parts().cache, &written.object);
-                    let mut answer = response::json(StatusCode::CREATED, shown);
-                    response::warn(&mut answer, &warnings);
-                    return Ok(answer);
+                    return Ok(response::object(StatusCode::CREATED, shown, &warnings));
                 }
                 Err(Refused::AlreadyExists) if generates => taken = key.name.to_string(),
                 Err(refused) => return Err(self.refused(&call, &key, refused)),

@@ -9,6 +9,7 @@ use kinds::{time, uid};
 use serde_json::{Value, json};
 
 use super::admit::Reviewed;
+use super::change::RETRIES_MAX;
 use super::list::{Page, keys};
 use super::long::LONG_BYTES_MIN;
 use super::negotiate::body_format;
@@ -16,7 +17,6 @@ use super::options::{DeleteOptions, ListOptions, Propagation};
 use super::prepare::draft;
 use super::select::Selection;
 use super::status::success;
-use super::update::RETRIES_MAX;
 use super::view::View;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission;
@@ -42,13 +42,10 @@ impl Api {
         let code = if !deleted.gone && options.cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
         if deleted.gone && !call.served.strategy.returns_deleted_object() {
             let uid = uid::text(deleted.object.uid);
-            let mut answer = response::value(code, &success(&key.resource, &key.name, &uid));
-            response::warn(&mut answer, &deleted.warnings);
-            return Ok(answer);
+            let done = success(&key.resource, &key.name, &uid).to_string();
+            return Ok(response::object(code, done, &deleted.warnings));
         }
-        let mut answer = response::json(code, view.object(&self.parts().cache, &deleted.object));
-        response::warn(&mut answer, &deleted.warnings);
-        Ok(answer)
+        Ok(response::object(code, view.object(&self.parts().cache, &deleted.object), &deleted.warnings))
     }
 
     pub(super) async fn delete_collection(&self, call: Call) -> ApiResult<Response<Body>> {

@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use kinds::conditions;
 use rules::GroupResource;
 use rules::selector::{LabelSelector, Labels};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::options::{DeleteOptions, FieldValidation};
@@ -67,8 +67,7 @@ impl Api {
             api.delete_reviewed(&call, &key, &options).await.map(|_| ())
         });
         task.await.unwrap_or_else(|_| Err(ApiError::stopping()))?;
-        let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-        Ok(response::value(StatusCode::CREATED, &done))
+        Ok(response::created())
     }
 }
 

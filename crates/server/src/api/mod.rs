@@ -11,6 +11,7 @@
 
 mod admit;
 mod backup;
+mod change;
 mod create;
 mod definitions;
 mod delete;
@@ -213,7 +214,20 @@ impl Api {
 
     /// A Kubernetes client that speaks to this server without a socket, as `identity`.
     pub fn client_as(&self, identity: Identity) -> kube::Client {
-        kube::Client::new(InProcess { api: self.clone(), identity: Arc::new(identity) }, "default")
+        kube::Client::new(self.service_as(identity), "default")
+    }
+
+    /// The API as one caller inside the process sees it.
+    pub fn service_as<B>(&self, identity: Identity) -> impl Answering<B> + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let identity = Arc::new(identity);
+        tower::ServiceExt::map_request(self.clone(), move |mut request: Request<B>| {
+            request.extensions_mut().insert(Arc::clone(&identity));
+            request
+        })
     }
 
     async fn handle(&self, request: Request<Body>) -> Response<Body> {
@@ -311,6 +325,17 @@ fn is_route(served: &Served, info: &RequestInfo) -> bool {
     }
 }
 
+/// What answers requests with a body of this type.
+pub trait Answering<B>:
+    tower::Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<B, S> Answering<B> for S where
+    S: tower::Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
 impl<B> tower::Service<Request<B>> for Api
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -327,37 +352,5 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
         Box::pin(async move { Ok(api.handle(request.map(Body::new)).await) })
-    }
-}
-
-/// The API as one caller inside the process sees it.
-#[derive(Clone)]
-pub struct InProcess {
-    api: Api,
-    identity: Arc<Identity>,
-}
-
-impl InProcess {
-    pub fn new(api: Api, identity: Identity) -> InProcess {
-        InProcess { api, identity: Arc::new(identity) }
-    }
-}
-
-impl<B> tower::Service<Request<B>> for InProcess
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<axum::BoxError>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        request.extensions_mut().insert(self.identity.clone());
-        self.api.call(request)
     }
 }

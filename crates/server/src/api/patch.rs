@@ -1,5 +1,7 @@
 //! PATCH: three ways to say what changes, and server-side apply, which says what the caller wants to own.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use http::{Response, StatusCode};
 use kinds::apply::ApplyError;
@@ -8,15 +10,15 @@ use kinds::field_error::{FieldError, SHOWN_VALUE_BYTES_MAX};
 use kinds::patch::{self, PatchError};
 use serde_json::Value;
 
+use super::change::{Change, RETRIES_MAX, check_version};
 use super::create::{Prepared, held};
 use super::managed::Author;
 use super::negotiate::{PatchType, patch_type};
 use super::options::{FieldValidation, WriteOptions};
 use super::prepare::{Expected, check_name, fit, parse};
-use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::authz::{Attributes, Decision, forbidden};
-use crate::core::{Refused, WriteKind};
+use crate::core::{Object, Refused, WriteKind};
 
 impl Api {
     pub(super) async fn patch(&self, call: Call) -> ApiResult<Response<Body>> {
@@ -36,42 +38,28 @@ impl Api {
         let author = Author::of(call, &options);
         let patch = Patch::read(call, expected, how)?;
         let key = call.key();
+        let writer = (how != PatchType::Apply).then_some(&author);
+        let change = Change { call, key: &key, subresource, dry_run: options.dry_run, author: writer };
+        let answer = |code, object: &Object, warnings: &[String]| {
+            response::object(code, view.object(&self.parts().cache, object), warnings)
+        };
         for _ in 0..RETRIES_MAX {
             let mut warnings = Vec::new();
-            let Some(stored) = self.parts().cache.get(&key) else {
-                if how != PatchType::Apply || !subresource.is_empty() {
-                    return Err(call.not_found());
-                }
-                match self.create_applied(call, expected, &patch, &options, &author, &mut warnings).await? {
-                    Some(object) => {
-                        let shown = view.object(&self.parts().cache, &object);
-                        let mut answer = response::json(StatusCode::CREATED, shown);
-                        response::warn(&mut answer, &warnings);
-                        return Ok(answer);
-                    }
-                    None => continue,
-                }
-            };
-            let old = self.tree(&call.served, &stored)?;
-            let new = patch.apply(Some(&old), call, expected, &options, &author, subresource, &mut warnings)?;
-            check_name(call, &new)?;
-            let given = meta::text(&new, "resourceVersion");
-            if !matches!(given, "" | "0") && given != meta::text(&old, "resourceVersion") {
-                return Err(ApiError::modified(&key.resource, &key.name));
+            let changed = self.change(change, &mut warnings, |old, warnings| {
+                let new = patch.apply(Some(old), call, expected, &options, &author, subresource, warnings)?;
+                check_name(call, &new)?;
+                check_version(&key, &new, old)?;
+                Ok(new)
+            });
+            if let Some(object) = changed.await? {
+                return Ok(answer(StatusCode::OK, &object, &warnings));
             }
-            let edit = Edit {
-                call,
-                key: &key,
-                stored: &stored,
-                old: &old,
-                subresource,
-                dry_run: options.dry_run,
-                author: (how != PatchType::Apply).then_some(&author),
-            };
-            if let Some(object) = self.replace(edit, new, &mut warnings).await? {
-                let mut answer = response::json(StatusCode::OK, view.object(&self.parts().cache, &object));
-                response::warn(&mut answer, &warnings);
-                return Ok(answer);
+            if how != PatchType::Apply || !subresource.is_empty() {
+                return Err(call.not_found());
+            }
+            let created = self.create_applied(call, expected, &patch, &options, &author, &mut warnings);
+            if let Some(object) = created.await? {
+                return Ok(answer(StatusCode::CREATED, &object, &warnings));
             }
         }
         Err(ApiError::modified(&key.resource, &key.name))
@@ -98,7 +86,7 @@ impl Api {
         options: &WriteOptions,
         author: &Author,
         warnings: &mut Vec<String>,
-    ) -> ApiResult<Option<std::sync::Arc<crate::core::Object>>> {
+    ) -> ApiResult<Option<Arc<Object>>> {
         self.check_may_create(call)?;
         if !meta::text(&patch.value, "uid").is_empty() {
             let why = format!(

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Warnings one answer carries, and how long each may be: they travel in headers, which proxies bound.
 pub const WARNINGS_MAX: usize = 20;
@@ -20,8 +20,21 @@ pub fn value(code: StatusCode, value: &Value) -> Response<Body> {
     json(code, value.to_string())
 }
 
+/// An object as it is shown, with the warnings about it.
+pub fn object(code: StatusCode, body: impl Into<Bytes>, warnings: &[String]) -> Response<Body> {
+    let mut response = json(code, body);
+    warn(&mut response, warnings);
+    response
+}
+
+/// What was posted is done, and there is nothing to show.
+pub fn created() -> Response<Body> {
+    let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    value(StatusCode::CREATED, &done)
+}
+
 /// Adds `Warning: 299 - "…"` headers.
-pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings.iter().take(WARNINGS_MAX) {
         let mut text = String::from("299 - \"");
         for c in warning.chars() {

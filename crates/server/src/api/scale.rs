@@ -8,12 +8,12 @@ use kinds::field_error::FieldError;
 use rules::selector::LabelSelector;
 use serde_json::{Value, json};
 
+use super::change::{Change, check_uid, check_version};
 use super::managed::Author;
 use super::negotiate::{PatchType, patch_type};
 use super::options::WriteOptions;
 use super::patch::Patch;
 use super::prepare::{Expected, check_name, parse};
-use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::registry::Served;
 
@@ -32,12 +32,12 @@ impl Api {
         let kind = if patched { "PatchOptions" } else { "UpdateOptions" };
         let options = WriteOptions::parse(&call.query, kind, applies)?;
         let author = Author::of(&call, &options);
-        for _ in 0..RETRIES_MAX {
-            let mut warnings = Vec::new();
-            let stored = self.parts().cache.get(&key).ok_or_else(|| call.not_found())?;
-            let old = self.tree(&call.served, &stored)?;
+        let (writer, dry_run) = ((!applies).then_some(&author), options.dry_run);
+        let change = Change { call: &call, key: &key, subresource: "scale", dry_run, author: writer };
+        let mut warnings = Vec::new();
+        let changed = self.change(change, &mut warnings, |old, warnings| {
             let scale = match how {
-                None => self.decode(&call, &expected, options.field_validation, &mut warnings)?,
+                None => self.decode(&call, &expected, options.field_validation, warnings)?,
                 Some(PatchType::Apply) => {
                     let mut scale = parse(Format::Yaml, &call.body, &expected)?.value;
                     expected.check_kind(&mut scale)?;
@@ -45,49 +45,28 @@ impl Api {
                 }
                 Some(how) => {
                     let patch = Patch::read(&call, &expected, how)?;
-                    let shown = scale_of(&call.served, &old);
-                    patch.apply(Some(&shown), &call, &expected, &options, &author, "scale", &mut warnings)?
+                    let shown = scale_of(&call.served, old);
+                    patch.apply(Some(&shown), &call, &expected, &options, &author, "scale", warnings)?
                 }
             };
             check_name(&call, &scale)?;
-            let (given, uid) = (meta::text(&scale, "uid"), meta::text(&old, "uid"));
-            if !given.is_empty() && given != uid {
-                let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
-                return Err(ApiError::conflict(&key.resource, &key.name, &why));
-            }
-            let version = meta::text(&scale, "resourceVersion");
-            if !matches!(version, "" | "0") && version != meta::text(&old, "resourceVersion") {
-                return Err(ApiError::modified(&key.resource, &key.name));
-            }
+            check_uid(&key.resource, &key.name, &scale, old)?;
+            check_version(&key, &scale, old)?;
             let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
             if replicas < 0 {
                 let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
                 return Err(ApiError::invalid("autoscaling", "Scale", &key.name, &[error]));
             }
-            let new = if applies {
-                apply_replicas(&call, &old, replicas, &author, options.force)?
-            } else {
-                let mut new = old.clone();
-                set(&mut new, &paths(&call.served).spec, replicas.into());
-                new
-            };
-            let edit = Edit {
-                call: &call,
-                key: &key,
-                stored: &stored,
-                old: &old,
-                subresource: "scale",
-                dry_run: options.dry_run,
-                author: (!applies).then_some(&author),
-            };
-            if let Some(object) = self.replace(edit, new, &mut warnings).await? {
-                let scale = scale_of(&call.served, &object.value());
-                let mut answer = response::value(StatusCode::OK, &scale);
-                response::warn(&mut answer, &warnings);
-                return Ok(answer);
+            if applies {
+                return apply_replicas(&call, old, replicas, &author, options.force);
             }
-        }
-        Err(ApiError::modified(&key.resource, &key.name))
+            let mut new = old.clone();
+            set(&mut new, &paths(&call.served).spec, replicas.into());
+            Ok(new)
+        });
+        let object = changed.await?.ok_or_else(|| call.not_found())?;
+        let scale = scale_of(&call.served, &object.value());
+        Ok(response::object(StatusCode::OK, scale.to_string(), &warnings))
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use axum::body::Body;
-use http::{Response, StatusCode};
+use http::Response;
 use kinds::{conditions, time};
 use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
 use super::admit::Reviewed;
+use super::change::Change;
 use super::managed::Author;
 use super::options::{FieldValidation, WriteOptions};
 use super::prepare::Expected;
-use super::update::{Edit, RETRIES_MAX};
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::admission::Operation;
 use crate::core::ObjectKey;
@@ -65,10 +65,9 @@ impl Api {
         let key = ObjectKey::new(pods.resource.clone(), &call.info.namespace, name);
         let author = Author::of(&call, &options);
         let call = Call { served: pods, ..call };
-        for _ in 0..RETRIES_MAX {
-            let not_found = || ApiError::not_found(&key.resource, name);
-            let stored = self.parts().cache.get(&key).ok_or_else(not_found)?;
-            let old = self.tree(&call.served, &stored)?;
+        let dry_run = options.dry_run;
+        let change = Change { call: &call, key: &key, subresource: "binding", dry_run, author: Some(&author) };
+        let changed = self.change(change, &mut warnings, |old, _| {
             if let Some(taken) = old.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty()) {
                 let why = format!("pod {name} is already assigned to node {taken:?}");
                 return Err(ApiError::conflict(&call.served.resource, name, &why));
@@ -76,22 +75,10 @@ impl Api {
             let mut new = old.clone();
             new["spec"]["nodeName"] = node.into();
             schedule(&mut new, &time::text(call.now_ms));
-            let edit = Edit {
-                call: &call,
-                key: &key,
-                stored: &stored,
-                old: &old,
-                subresource: "binding",
-                dry_run: options.dry_run,
-                author: Some(&author),
-            };
-            if self.replace(edit, new, &mut warnings).await?.is_some() {
-                let done =
-                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-                return Ok(response::value(StatusCode::CREATED, &done));
-            }
-        }
-        Err(ApiError::modified(&key.resource, name))
+            Ok(new)
+        });
+        changed.await?.ok_or_else(|| ApiError::not_found(&key.resource, name))?;
+        Ok(response::created())
     }
 }
 

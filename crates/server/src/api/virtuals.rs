@@ -6,12 +6,12 @@ use http::{Response, StatusCode};
 use rules::GroupResource;
 use serde_json::{Value, json};
 
+use super::change::Change;
 use super::managed::Author;
 use super::negotiate::{Form, body_format};
 use super::options::{ListOptions, WriteOptions};
 use super::prepare::{CacheWorld, Expected, parse};
 use super::select::Selection;
-use super::update::Edit;
 use super::view::View;
 use super::{Api, ApiError, ApiResult, Call, meta, response};
 use crate::core::ObjectKey;
@@ -76,32 +76,21 @@ impl Api {
         let snapshot = self.parts().registry.snapshot();
         let served = snapshot.of(&resource).ok_or_else(ApiError::no_such_path)?.clone();
         let key = ObjectKey::new(resource.clone(), &call.info.namespace, &name);
-        let stored = self.parts().cache.get(&key).ok_or_else(|| ApiError::not_found(&resource, &name))?;
-        let old = self.tree(&served, &stored)?;
-        if meta::text(&old, "resourceVersion") != resource_version {
-            return Err(ApiError::modified(&resource, &name));
-        }
-        let mut new = old.clone();
-        new["status"] = status;
         let author = Author::of(call, &options);
         let call = &call.about(served, &name);
-        let edit = Edit {
-            call,
-            key: &key,
-            stored: &stored,
-            old: &old,
-            subresource: "status",
-            dry_run: options.dry_run,
-            author: Some(&author),
-        };
-        match self.replace(edit, new, &mut Vec::new()).await? {
-            Some(_) => {
-                let done =
-                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-                Ok(response::value(StatusCode::CREATED, &done))
+        let dry_run = options.dry_run;
+        let change = Change { call, key: &key, subresource: "status", dry_run, author: Some(&author) };
+        let mut warnings = Vec::new();
+        let changed = self.change(change, &mut warnings, |old, _| {
+            if meta::text(old, "resourceVersion") != resource_version {
+                return Err(ApiError::modified(&resource, &name));
             }
-            None => Err(ApiError::modified(&resource, &name)),
-        }
+            let mut new = old.clone();
+            new["status"] = status.clone();
+            Ok(new)
+        });
+        changed.await?.ok_or_else(|| ApiError::not_found(&resource, &name))?;
+        Ok(response::created())
     }
 }
 

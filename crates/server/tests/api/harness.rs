@@ -18,7 +18,7 @@ use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use server::api::{Api, InProcess, Parts, system_clock};
+use server::api::{Answering, Api, Parts, system_clock};
 use server::authz::Rbac;
 use server::core::{Answer, Cache, Command, Engine, Publication};
 use server::identity::Identity;
@@ -27,6 +27,8 @@ use server::registry::Registry;
 use store::{EmbeddedStore, SharedMemory, Store};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
+
+const ADMIN: (&str, &[&str]) = ("admin", &["system:masters"]);
 
 pub struct Server {
     pub api: Api,
@@ -98,17 +100,18 @@ impl Server {
         Server { api, closing, place, rbac, running }
     }
 
-    pub fn as_user(&self, user: &str, groups: &[&str]) -> InProcess {
-        InProcess::new(self.api.clone(), Identity::authenticated(user, groups.iter().copied()))
+    pub fn as_user(&self, user: &str, groups: &[&str]) -> impl Answering<Body> + use<> {
+        self.api.service_as(Identity::authenticated(user, groups.iter().copied()))
     }
 
-    pub fn admin(&self) -> InProcess {
-        self.as_user("admin", &["system:masters"])
+    pub fn admin(&self) -> impl Answering<Body> + use<> {
+        self.as_user(ADMIN.0, ADMIN.1)
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {
         let user = request.headers().get("As").and_then(|user| user.to_str().ok());
-        let mut service = user.map_or_else(|| self.admin(), |user| self.as_user(user, &[]));
+        let (user, groups): (&str, &[&str]) = user.map_or(ADMIN, |user| (user, &[]));
+        let mut service = self.as_user(user, groups);
         let answer = ServiceExt::<Request<Body>>::ready(&mut service).await.expect("infallible");
         let answer = answer.call(request).await.expect("infallible");
         let (parts, body) = answer.into_parts();
