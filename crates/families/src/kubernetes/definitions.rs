@@ -8,19 +8,19 @@ use super::{cluster_quota, hierarchy};
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 pub fn definitions() -> Vec<Value> {
-    vec![cluster_resource_quota(), hierarchical_resource_quota(), hierarchy_configuration(), subnamespace_anchor()]
+    std::iter::once(cluster_resource_quota()).chain(hierarchy::definitions::definitions()).collect()
 }
 
-struct Names {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    short: &'static [&'static str],
-    scope: &'static str,
+pub(super) struct Names {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub short: &'static [&'static str],
+    pub scope: &'static str,
 }
 
-fn definition(names: Names, schema: Value, columns: Value) -> Value {
+pub(super) fn definition(names: Names, schema: Value, columns: Value) -> Value {
     let Names { group, version, kind, plural, short, scope } = names;
     let mut named =
         json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()});
@@ -45,11 +45,11 @@ fn definition(names: Names, schema: Value, columns: Value) -> Value {
     })
 }
 
-fn object(description: &str, properties: Value) -> Value {
+pub(super) fn object(description: &str, properties: Value) -> Value {
     json!({"type": "object", "description": description, "properties": properties})
 }
 
-fn top(description: &str, spec: Value, status: Value) -> Value {
+pub(super) fn top(description: &str, spec: Value, status: Value) -> Value {
     let mut schema = object(
         description,
         json!({
@@ -65,7 +65,7 @@ fn top(description: &str, spec: Value, status: Value) -> Value {
     schema
 }
 
-fn amounts(description: &str) -> Value {
+pub(super) fn amounts(description: &str) -> Value {
     json!({
         "type": "object",
         "description": description,
@@ -81,12 +81,12 @@ fn strings(description: &str) -> Value {
     json!({"type": "object", "description": description, "nullable": true, "additionalProperties": {"type": "string"}})
 }
 
-fn usage(description: &str) -> Value {
+pub(super) fn usage(description: &str) -> Value {
     let hard = amounts("The limits in force, by name.");
     object(description, json!({"hard": hard, "used": amounts("What is used of each, by name.")}))
 }
 
-fn list(of: Value, list_type: &str) -> Value {
+pub(super) fn list(of: Value, list_type: &str) -> Value {
     json!({"type": "array", "items": of, "x-kubernetes-list-type": list_type})
 }
 
@@ -153,75 +153,4 @@ fn cluster_resource_quota() -> Value {
         scope: "Cluster",
     };
     definition(names, top("A quota over every namespace that a selector picks.", spec, status), json!([]))
-}
-
-fn hierarchical_resource_quota() -> Value {
-    let mut status = usage("What the namespace and everything below it use.");
-    status["properties"]["requestsSummary"] = json!({"type": "string"});
-    status["properties"]["limitsSummary"] = json!({"type": "string"});
-    let spec = object("What is limited.", json!({"hard": amounts("The limits, by name.")}));
-    let names = Names {
-        group: hierarchy::GROUP,
-        version: "v1alpha2",
-        kind: "HierarchicalResourceQuota",
-        plural: hierarchy::QUOTAS,
-        short: &["hrq"],
-        scope: "Namespaced",
-    };
-    let columns = json!([
-        {"name": "Request", "type": "string", "jsonPath": ".status.requestsSummary"},
-        {"name": "Limit", "type": "string", "jsonPath": ".status.limitsSummary"},
-    ]);
-    definition(names, top("A quota over a namespace and everything below it.", spec, status), columns)
-}
-
-fn hierarchy_configuration() -> Value {
-    let spec = object(
-        "Where the namespace stands in the tree.",
-        json!({
-            "parent": {"type": "string", "description": "The namespace above this one, if any."},
-            "allowCascadingDeletion": {
-                "type": "boolean",
-                "description": "Whether subnamespaces may be deleted together with this namespace.",
-            },
-        }),
-    );
-    let status = object(
-        "What the tree looks like from here.",
-        json!({
-            "children": list(json!({"type": "string"}), "atomic"),
-            "conditions": list(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), "atomic"),
-        }),
-    );
-    let names = Names {
-        group: hierarchy::GROUP,
-        version: "v1alpha2",
-        kind: "HierarchyConfiguration",
-        plural: hierarchy::CONFIGURATIONS,
-        short: &[],
-        scope: "Namespaced",
-    };
-    definition(names, top("The place of a namespace in the tree of namespaces.", spec, status), json!([]))
-}
-
-fn subnamespace_anchor() -> Value {
-    let pair = json!({
-        "type": "object",
-        "required": ["key", "value"],
-        "properties": {"key": {"type": "string"}, "value": {"type": "string"}},
-    });
-    let spec = object(
-        "What the subnamespace is given.",
-        json!({"labels": list(pair.clone(), "atomic"), "annotations": list(pair, "atomic")}),
-    );
-    let status = object("What became of it.", json!({"status": {"type": "string"}}));
-    let names = Names {
-        group: hierarchy::GROUP,
-        version: "v1alpha2",
-        kind: "SubnamespaceAnchor",
-        plural: hierarchy::ANCHORS,
-        short: &["subns"],
-        scope: "Namespaced",
-    };
-    definition(names, top("Asks for a namespace below this one, of the anchor's name.", spec, status), json!([]))
 }

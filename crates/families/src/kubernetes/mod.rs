@@ -4,7 +4,6 @@
 //! of a pod, a claim or a service goes to which account. [`measures`] are those rules, [`usage`] says how much an
 //! object uses, [`scopes`] which objects a quota looks at, [`words`] how it refuses.
 
-mod anchors;
 mod cluster_quota;
 mod compile;
 mod definitions;
@@ -19,7 +18,6 @@ mod pod_claims;
 mod scopes;
 mod spec;
 mod status;
-mod tree;
 pub mod usage;
 mod usage_document;
 pub(crate) mod validate;
@@ -244,12 +242,12 @@ impl Family for Kubernetes {
             Some(Kind::Quota) => self.validate_quota(request),
             Some(Kind::LimitRange) => limit_range::validate(request.object),
             Some(Kind::ClusterQuota) if !is_status => cluster_quota::validate(request.object),
-            Some(Kind::HierarchicalQuota) if !is_status => hierarchy::validate_quota(request.object),
+            Some(Kind::HierarchicalQuota) if !is_status => hierarchy::validate::quota(request.object),
             Some(Kind::HierarchyConfiguration) if !is_status => {
-                hierarchy::validate_configuration(request.object, request.namespace, request.name, world)
+                hierarchy::validate::configuration(request.object, request.namespace, request.name, world)
             }
             Some(Kind::Anchor) if !is_status => {
-                hierarchy::validate_anchor(request.object, request.name, &self.settings.subnamespace_labels)
+                hierarchy::validate::anchor(request.object, request.name, &self.settings.subnamespace_labels)
             }
             _ => Vec::new(),
         }
@@ -285,7 +283,7 @@ impl Family for Kubernetes {
     }
 
     fn derived(&self) -> Vec<GroupResource> {
-        let mut derived = tree::derived();
+        let mut derived = hierarchy::derive::derived();
         derived.push(pod_claims::resource());
         derived
     }
@@ -294,11 +292,11 @@ impl Family for Kubernetes {
         if *object.resource == pod_claims::resource() {
             return Ok(pod_claims::derive(object, near));
         }
-        tree::derive(object, near)
+        hierarchy::derive::derive(object, near)
     }
 
     fn rights(&self, change: &Change<'_>, world: &dyn World) -> Vec<Right> {
-        tree::rights(change, world)
+        hierarchy::rights::rights(change, world)
     }
 
     fn selecting(&self) -> Vec<GroupResource> {
@@ -306,7 +304,7 @@ impl Family for Kubernetes {
     }
 
     fn leads(&self) -> Vec<GroupResource> {
-        tree::leads().into_iter().chain(pod_claims::leads()).collect()
+        hierarchy::derive::leads().into_iter().chain(pod_claims::leads()).collect()
     }
 
     fn may_lead(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
@@ -318,11 +316,11 @@ impl Family for Kubernetes {
         if pod_claims::leads().contains(change.resource) {
             return pod_claims::followers(change, near);
         }
-        tree::followers(change, near)
+        hierarchy::derive::followers(change, near)
     }
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        vec![Box::pin(anchors::run(client, self.settings.subnamespace_labels.clone()))]
+        vec![Box::pin(hierarchy::anchors::run(client, self.settings.subnamespace_labels.clone()))]
     }
 
     fn metrics(&self) -> &'static [&'static Metric] {

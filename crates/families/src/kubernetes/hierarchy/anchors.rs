@@ -1,5 +1,5 @@
 //! The controller behind SubnamespaceAnchors: each becomes a namespace below its own. Where a namespace stands in the tree
-//! is decided with the commit that makes it ([`super::tree`]), not here. With its anchor the namespace goes.
+//! is decided with the commit that makes it ([`super::derive`]), not here. With its anchor the namespace goes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::hierarchy::{ANCHORS, CONFIGURATION_NAME, CONFIGURATIONS, FINALIZER, GROUP, SUBNAMESPACE_OF};
+use super::{ANCHORS, CONFIGURATION_NAME, CONFIGURATIONS, FINALIZER, GROUP, SUBNAMESPACE_OF};
 
 const VERSION: &str = "v1alpha2";
 /// What failed is tried again after this.
