@@ -1,6 +1,7 @@
 //! What users of Kubernetes expect to happen by itself, each a small loop over [`kube::Client`] and nothing else.
 //!
-//! Start reading at [`start`]. In `bursar serve` the client is wired to the server in the same process.
+//! Start reading at [`start`]. In `bursar serve` the client is wired to the server in the same process. What else is a loop,
+//! such as a family's, is made with the same [`drive`].
 
 mod adoption;
 mod choice;
@@ -13,9 +14,7 @@ mod glance;
 mod namespaces;
 mod pace;
 mod pods;
-mod pool_claims;
 mod replicas;
-mod resource_pools;
 mod resources;
 mod resting;
 mod rollout;
@@ -28,7 +27,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 pub use choice::{Choice, UnknownController};
-pub use run::Failed;
+pub use run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, readable};
 
 /// What the loops need to know besides the API.
 #[derive(Clone, Debug)]
@@ -68,8 +67,6 @@ pub fn start(client: Client, settings: Settings) -> JoinSet<()> {
         spawn("replicationcontroller", Box::pin(task));
     }
     spawn("deployment", Box::pin(deployments::run(client.clone())));
-    spawn("resourcepool", Box::pin(resource_pools::run(client.clone())));
-    spawn("resourcepoolclaim", Box::pin(pool_claims::run(client.clone())));
     spawn("customresourcedefinition", Box::pin(custom_resources::run(client.clone())));
     if pods.is_heard() {
         set.spawn(pods.run(client));

@@ -30,3 +30,15 @@ pub struct Settings {
     pub kubernetes: kubernetes::Settings,
     pub capsule: capsule::Settings,
 }
+
+impl Settings {
+    /// Leaves out the controllers that are not chosen.
+    pub fn choose_controllers(&mut self, is_chosen: impl Fn(&str) -> bool) {
+        self.capsule.loops.retain(|name| is_chosen(name));
+    }
+}
+
+/// The names of the families' controllers that an operator may choose among. One without a name always runs.
+pub fn controller_names() -> Vec<&'static str> {
+    capsule::loops::NAMES.to_vec()
+}

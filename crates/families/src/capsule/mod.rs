@@ -26,6 +26,7 @@ mod claim;
 mod definitions;
 mod in_use;
 mod jit;
+pub mod loops;
 mod metrics;
 mod nodes;
 mod pool;
@@ -34,6 +35,7 @@ mod pool_status;
 pub mod provision;
 mod quota;
 mod selection;
+mod settings;
 mod source;
 mod status;
 mod targets;
@@ -63,37 +65,8 @@ pub const GLOBAL_CUSTOM_QUOTAS: &str = "globalcustomquotas";
 pub const RESOURCE_POOLS: &str = "resourcepools";
 pub const RESOURCE_POOL_CLAIMS: &str = "resourcepoolclaims";
 
-pub use pool::is_released;
-
-/// Where Capsule's documentation and its releases disagree, whose word counts.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Reading {
-    /// A missing value is zero; a filter may look at a single value; the quota with the least left speaks first; a
-    /// limit may be zero and a quota may be changed at any time. A claim that has its resources is not resized, and
-    /// usage binds the oldest claims.
-    #[default]
-    Documentation,
-    /// A missing value cannot be evaluated; filters want lists; the quota with the lowest limit speaks first; a limit
-    /// is above zero, is not lowered below what is used, and sources do not change while something is used. A claim is
-    /// fixed only while it is in use, and usage binds the claims that cover most of it.
-    Releases,
-}
-
-/// What an operator may set about this family.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub reading: Reading,
-    /// Usage is counted and shown, nothing is refused: Capsule without its calculation webhook.
-    pub observe_only: bool,
-    /// Where the QuantityLedgers of GlobalCustomQuotas are shown.
-    pub namespace: String,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { reading: Reading::default(), observe_only: false, namespace: "capsule-system".into() }
-    }
-}
+use pool::is_released;
+pub use settings::{Reading, Settings};
 
 /// The family.
 pub struct Capsule {
@@ -306,6 +279,10 @@ impl Family for Capsule {
 
     fn rank(&self, denial: &Denial) -> Amount {
         words::rank(denial, self.settings.reading)
+    }
+
+    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        loops::start(client, &self.settings.loops)
     }
 
     fn metrics(&self) -> &'static [&'static Metric] {

@@ -166,7 +166,9 @@ pub fn encryption(config: &Config) -> Result<Encryption, EncryptionError> {
 /// What the configuration says about the families.
 pub fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
-    let mut settings = families::Settings { capsule: config.capsule.settings(), ..families::Settings::default() };
+    let mut settings = families::Settings { capsule: config.capsule.clone(), ..families::Settings::default() };
+    let chosen = config.chosen_controllers()?;
+    settings.choose_controllers(|name| chosen.runs(name));
     settings.kubernetes.observe_only = off("ResourceQuota");
     settings.kubernetes.ignore_limit_ranges = off("LimitRanger");
     settings.kubernetes.subnamespace_labels = config.subnamespace_labels.clone();
@@ -244,7 +246,7 @@ impl Server {
         let root_ca_pem = prepared.pki.authority.certificate.clone();
         let client = api.client_as(Identity::internal("controllers"));
         let event_ttl = Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
-        let chosen = controllers::Choice::read(&prepared.config.controllers).map_err(ConfigError::from)?;
+        let chosen = prepared.config.chosen_controllers()?;
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl, chosen });
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);

@@ -21,11 +21,13 @@ async fn started(controllers: &[&str]) -> (Server, JoinSet<()>) {
     let settings = controllers::Settings {
         root_ca_pem: String::new(),
         event_ttl: std::time::Duration::from_secs(3600),
-        chosen: controllers::Choice::read(controllers).expect("known controllers"),
+        chosen: controllers::Choice::read(controllers, &families::controller_names()).expect("known controllers"),
     };
+    let mut of_families = families::Settings::default();
+    of_families.choose_controllers(|name| settings.chosen.runs(name));
     let client = server.api.client_as(Identity::internal("controllers"));
     let mut loops = controllers::start(client.clone(), settings);
-    for family in families::all(&families::Settings::default()).iter() {
+    for family in families::all(&of_families).iter() {
         for controller in family.controllers(client.clone()) {
             loops.spawn(controller);
         }

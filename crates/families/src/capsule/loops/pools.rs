@@ -1,4 +1,4 @@
-//! Capsule's pools at work: the ResourceQuota of each pool in each of its namespaces, and the finalizer that keeps a pool
+//! Pools at work: the ResourceQuota of each pool in each of its namespaces, and the finalizer that keeps a pool
 //! until they are gone.
 //!
 //! Who gets what is decided with each write, and so is what each of those ResourceQuotas allows; this only sees to it
@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use families::capsule::{GROUP, RESOURCE_POOLS, VERSION, provision};
+use controllers::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, readable};
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -16,7 +16,7 @@ use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::run::{Failed, Guarded, drive, exists_is_fine, gone_is_fine, readable};
+use super::super::{GROUP, RESOURCE_POOLS, VERSION, provision};
 
 /// On a pool while it has namespaces or claims.
 const FINALIZER: &str = "controller.projectcapsule.dev/finalize";
@@ -26,7 +26,7 @@ struct Context {
     pools: ApiResource,
 }
 
-pub(crate) fn api_resource(kind: &str, plural: &str) -> ApiResource {
+pub(super) fn api_resource(kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), plural)
 }
 

@@ -1,15 +1,18 @@
 //! The configuration of `bursar serve`: a YAML file in which everything is optional, with flags on top.
 //! `docs/configuration.md` describes it; a test compares the two.
 
-use std::fmt;
+mod limits;
+mod storage;
+
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
 use serde::Deserialize;
 
+pub use limits::Limits;
+pub use storage::{EtcdFiles, StoreChoice};
+
 use crate::authn::DEFAULT_ISSUER;
-use crate::{files, inflight, listen};
+use crate::files;
 
 /// No configuration anybody wrote is larger.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -48,7 +51,6 @@ pub enum ConfigError {
 /// The admission steps that can be left out.
 pub const ADMISSION_STEPS: [&str; 2] = ["ResourceQuota", "LimitRanger"];
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-const MEBIBYTE: usize = 1024 * 1024;
 
 /// Everything `bursar serve` can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -89,44 +91,10 @@ pub struct Config {
     /// How much is logged: error, warn, info, debug, trace, or per module as `warn,server=debug`.
     pub log: String,
     pub limits: Limits,
-    pub capsule: Capsule,
+    pub capsule: families::capsule::Settings,
     /// Go on without acknowledged writes that are missing at the end of the log. A flag only: it is for one start.
     #[serde(skip)]
     pub accept_data_loss: bool,
-}
-
-/// How Capsule's quotas are read.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Capsule {
-    /// Whose word counts where Capsule's documentation and its releases differ.
-    pub reading: CapsuleReading,
-    /// Custom quotas count and refuse nothing.
-    pub observe_only: bool,
-    /// Where the QuantityLedgers of GlobalCustomQuotas are shown.
-    pub namespace: String,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum CapsuleReading {
-    #[default]
-    Documentation,
-    Releases,
-}
-
-/// The limits worth changing; the others are constants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Limits {
-    pub connections: usize,
-    pub reads_in_flight: usize,
-    pub writes_in_flight: usize,
-    pub queue_per_user: usize,
-    pub watches_per_user: usize,
-    pub answer_mebibytes: usize,
-    pub body_mebibytes: usize,
-    pub drain_seconds: u64,
 }
 
 impl Default for Config {
@@ -150,86 +118,8 @@ impl Default for Config {
             subnamespace_labels: Vec::new(),
             log: "info".into(),
             limits: Limits::default(),
-            capsule: Capsule::default(),
+            capsule: families::capsule::Settings::default(),
             accept_data_loss: false,
-        }
-    }
-}
-
-impl Default for Capsule {
-    fn default() -> Capsule {
-        let settings = families::capsule::Settings::default();
-        Capsule {
-            reading: CapsuleReading::default(),
-            observe_only: settings.observe_only,
-            namespace: settings.namespace,
-        }
-    }
-}
-
-impl Capsule {
-    pub fn settings(&self) -> families::capsule::Settings {
-        let reading = match self.reading {
-            CapsuleReading::Documentation => families::capsule::Reading::Documentation,
-            CapsuleReading::Releases => families::capsule::Reading::Releases,
-        };
-        families::capsule::Settings { reading, observe_only: self.observe_only, namespace: self.namespace.clone() }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        let (listen, in_flight) = (listen::Limits::default(), inflight::Limits::default());
-        Limits {
-            connections: listen.connections,
-            reads_in_flight: in_flight.reads,
-            writes_in_flight: in_flight.writes,
-            queue_per_user: in_flight.queue_per_user,
-            watches_per_user: in_flight.watches_per_user,
-            answer_mebibytes: in_flight.answer_bytes / MEBIBYTE,
-            body_mebibytes: in_flight.body_bytes / MEBIBYTE,
-            drain_seconds: listen.drain.as_secs(),
-        }
-    }
-}
-
-impl Limits {
-    /// Beyond these a number is a mistake: timers, counters and the kernel have ends of their own. The least of the bytes
-    /// leaves room for one body of the largest size in every user's part.
-    fn check(&self) -> Result<(), ConfigError> {
-        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        for (field, value, least, most) in [
-            ("limits.connections", wide(self.connections), 1, 1 << 20),
-            ("limits.readsInFlight", wide(self.reads_in_flight), 1, 1 << 16),
-            ("limits.writesInFlight", wide(self.writes_in_flight), 1, 1 << 16),
-            ("limits.queuePerUser", wide(self.queue_per_user), 0, 1 << 16),
-            ("limits.watchesPerUser", wide(self.watches_per_user), 1, 1 << 20),
-            ("limits.answerMebibytes", wide(self.answer_mebibytes), 32, 1 << 20),
-            ("limits.bodyMebibytes", wide(self.body_mebibytes), 32, 1 << 20),
-            ("limits.drainSeconds", self.drain_seconds, 0, 3600),
-        ] {
-            number(field, value, least, most)?;
-        }
-        Ok(())
-    }
-
-    pub fn listen(&self) -> listen::Limits {
-        listen::Limits {
-            connections: self.connections,
-            drain: Duration::from_secs(self.drain_seconds),
-            ..listen::Limits::default()
-        }
-    }
-
-    pub fn in_flight(&self) -> inflight::Limits {
-        inflight::Limits {
-            reads: self.reads_in_flight,
-            writes: self.writes_in_flight,
-            queue_per_user: self.queue_per_user,
-            watches_per_user: self.watches_per_user,
-            answer_bytes: self.answer_mebibytes.saturating_mul(MEBIBYTE),
-            body_bytes: self.body_mebibytes.saturating_mul(MEBIBYTE),
-            ..inflight::Limits::default()
         }
     }
 }
@@ -249,7 +139,7 @@ impl Config {
     }
 
     pub fn check(&self) -> Result<(), ConfigError> {
-        controllers::Choice::read(&self.controllers)?;
+        self.chosen_controllers()?;
         let port = self.listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))?;
         self.limits.check()?;
@@ -258,6 +148,11 @@ impl Config {
             return Err(ConfigError::Admission(unknown.clone()));
         }
         check_log(&self.log)
+    }
+
+    /// The controllers that run, those of the families among them.
+    pub fn chosen_controllers(&self) -> Result<controllers::Choice, ConfigError> {
+        Ok(controllers::Choice::read(&self.controllers, &families::controller_names())?)
     }
 
     pub fn kubeconfig_file(&self) -> PathBuf {
@@ -295,88 +190,6 @@ fn default_data() -> PathBuf {
     set("XDG_DATA_HOME").or_else(home).map_or_else(|| PathBuf::from("bursar-data"), |share| share.join("bursar"))
 }
 
-/// Where the state lives.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum StoreChoice {
-    /// In the data folder.
-    Embedded,
-    /// Nowhere: gone with the process.
-    Memory,
-    /// In etcd, at this address; several replicas may share it.
-    Etcd(String),
-}
-
-/// PEM files for TLS with etcd.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct EtcdFiles {
-    /// Whose certificates are trusted; the system's authorities when not set.
-    pub ca_file: Option<PathBuf>,
-    /// Who we are, for an etcd that asks.
-    pub cert_file: Option<PathBuf>,
-    pub key_file: Option<PathBuf>,
-}
-
-impl EtcdFiles {
-    /// What the files hold. A certificate without its key, or the other way round, is a mistake.
-    pub fn read(&self) -> Result<store::etcd::client::Tls, ConfigError> {
-        let failed = |path: &PathBuf, source| ConfigError::EtcdFile { path: path.clone(), source };
-        let read = |path: &PathBuf| files::read(path, FILE_BYTES_MAX).map_err(|source| failed(path, source));
-        let client = match (&self.cert_file, &self.key_file) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            (None, None) => None,
-            _ => return Err(ConfigError::EtcdPair),
-        };
-        Ok(store::etcd::client::Tls { ca: self.ca_file.as_ref().map(read).transpose()?, client })
-    }
-}
-
-impl FromStr for StoreChoice {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<StoreChoice, ConfigError> {
-        let bad = || ConfigError::Store(store::etcd::redacted(text));
-        match text {
-            "embedded" => Ok(StoreChoice::Embedded),
-            "memory" => Ok(StoreChoice::Memory),
-            _ => {
-                let known = store::etcd::Config::from_url(text, "").map_err(|_| bad())?;
-                let good = |endpoint: &String| {
-                    let address = endpoint.split_once("://").map_or("", |(_, address)| address);
-                    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-                };
-                if known.endpoints.iter().all(good) { Ok(StoreChoice::Etcd(text.to_owned())) } else { Err(bad()) }
-            }
-        }
-    }
-}
-
-impl TryFrom<String> for StoreChoice {
-    type Error = ConfigError;
-
-    fn try_from(text: String) -> Result<StoreChoice, ConfigError> {
-        text.parse()
-    }
-}
-
-/// As it is displayed: an address may hold a password.
-impl fmt::Debug for StoreChoice {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
-    }
-}
-
-impl fmt::Display for StoreChoice {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreChoice::Embedded => out.write_str("embedded"),
-            StoreChoice::Memory => out.write_str("memory"),
-            StoreChoice::Etcd(address) => out.write_str(&store::etcd::redacted(address)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,7 +197,7 @@ mod tests {
     /// The example in the manual names every field, with its default.
     #[test]
     fn the_manual_shows_the_defaults() {
-        let manual = include_str!("../../../docs/configuration.md");
+        let manual = include_str!("../../../../docs/configuration.md");
         let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
         let shown = Config::parse(example).expect("the example parses");
         let expected = Config {

@@ -1,11 +1,11 @@
-//! What claims on Capsule's pools need from somebody awake: a pool where none is named, the end of a release, an owner
+//! What claims on pools need from somebody awake: a pool where none is named, the end of a release, an owner
 //! where they go with their pool, and an event when their standing changes. Each claim is looked at by itself, so that ten
 //! thousand that wait cost nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use families::capsule::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, VERSION, is_released, provision};
+use controllers::{Failed, drive, gone_is_fine};
 use kinds::conditions;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
@@ -15,8 +15,8 @@ use kube::runtime::{Controller, WatchStreamExt, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::resource_pools::api_resource;
-use crate::run::{Failed, drive, gone_is_fine};
+use super::super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, VERSION, is_released, provision};
+use super::pools::api_resource;
 
 struct Context {
     client: Client,
