@@ -257,6 +257,19 @@ mod tests {
     }
 
     #[test]
+    fn controllers_of_families_are_chosen_in_the_same_list() {
+        let loops = |list: &[&str]| {
+            let controllers = list.iter().map(|&name| name.to_owned()).collect();
+            let config = Config { controllers, ..Config::default() };
+            crate::serve::settings(&config).expect("settings").capsule.loops
+        };
+        assert_eq!(loops(&["*"]), families::controller_names());
+        assert_eq!(loops(&["*", "-resourcepool"]), ["resourcepoolclaim"]);
+        assert_eq!(loops(&["resourcepool-controller"]), ["resourcepool"]);
+        assert!(loops(&["deployment"]).is_empty());
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let store = Config::parse("store: redis://x").expect_err("no such store");
         assert!(store.contains("is not a store"), "{store}");
