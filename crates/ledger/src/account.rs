@@ -18,7 +18,7 @@ pub const KEY_TEXT_BYTES_MAX: usize = 1024;
 /// on use.
 pub const ACCOUNTS_MAX: usize = 1 << 30;
 
-const AMOUNT_MAX: Amount = Amount::from_nanos(i128::MAX);
+pub(crate) const AMOUNT_MAX: Amount = Amount::from_nanos(i128::MAX);
 
 /// What one subject can be charged at most where discounts are allowed, in either direction: beyond any amount that is
 /// meant, and so little that the charges of all subjects together stay within the number type in any order.
@@ -90,6 +90,23 @@ impl Limit {
     }
 }
 
+impl Limit {
+    /// The largest growth over what is occupied.
+    pub(crate) fn room_over(self, occupied: Amount) -> Amount {
+        match self {
+            // Discounts can leave more room than the number type has.
+            Limit::Enforced(limit) => {
+                limit.checked_sub(occupied).map_or(AMOUNT_MAX, |room| room.min(room_of_type(occupied)))
+            }
+            Limit::Unlimited | Limit::Observed(_) => room_of_type(occupied),
+        }
+    }
+}
+
+pub(crate) fn room_of_type(occupied: Amount) -> Amount {
+    difference(AMOUNT_MAX, occupied.max(Amount::ZERO))
+}
+
 /// An account as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
@@ -138,6 +155,12 @@ impl Account {
         Account { key, limit, used, held, format, discounts: false, roster: Vec::new(), queue: None }
     }
 
+    /// The same account with nobody named.
+    pub fn without_names(&self) -> Account {
+        let Account { limit, used, held, format, discounts, .. } = *self;
+        Account { used, held, discounts, ..Account::new(self.key.clone(), limit, format) }
+    }
+
     /// Used and held together: what counts against the limit.
     pub fn occupied(&self) -> Amount {
         sum(self.used, self.held)
@@ -146,18 +169,12 @@ impl Account {
     /// The largest growth this account grants now. Negative while over a lowered limit. Without an enforced limit
     /// it is what the number type still has room for, so overflow is one more way of not fitting.
     pub fn room(&self) -> Amount {
-        match self.limit {
-            // Discounts can leave more room than the number type has.
-            Limit::Enforced(limit) => {
-                limit.checked_sub(self.occupied()).map_or(AMOUNT_MAX, |room| room.min(self.room_of_type()))
-            }
-            Limit::Unlimited | Limit::Observed(_) => self.room_of_type(),
-        }
+        self.limit.room_over(self.occupied())
     }
 
     /// What is left before the number type ends: the only bound on a charge that must not be refused.
     pub fn room_of_type(&self) -> Amount {
-        difference(AMOUNT_MAX, self.occupied().max(Amount::ZERO))
+        room_of_type(self.occupied())
     }
 
     /// Whether a subject's line may say this at all, whatever the limit.

@@ -44,6 +44,10 @@ pub enum Outcome {
     },
     LimitSet,
     Closed,
+    /// All parts of a step at once; these of its subjects are in line.
+    Step {
+        queued: Vec<SubjectId>,
+    },
 }
 
 /// The answer no, from every account that gave it, ordered by account key.
@@ -81,6 +85,15 @@ pub enum Reason {
     Overflow,
     /// The ledger or the account's line of waiters is at its bound.
     Full,
+}
+
+impl Denied {
+    /// All that refuse, ordered by account key; of several words of one account the first stands.
+    pub(crate) fn of(mut lines: Vec<Refusal>) -> Denied {
+        lines.sort_by(|left, right| left.key.cmp(&right.key).then(left.account.cmp(&right.account)));
+        lines.dedup_by_key(|line| line.account);
+        Denied { lines }
+    }
 }
 
 impl fmt::Display for Denied {

@@ -3,8 +3,9 @@
 use crate::answer::{Outcome, Receipt};
 use crate::charge::{Line, Lines, SubjectId};
 use crate::decide::{Plan, Verdict};
+use crate::decide_all::StepPlan;
 use crate::error::LedgerError;
-use crate::ledger::{Ledger, unchanged};
+use crate::ledger::{Ledger, Step, unchanged};
 use crate::subjects::Pending;
 
 impl Ledger {
@@ -15,26 +16,80 @@ impl Ledger {
     /// stopped ledger is better than a wrong one. [`Ledger::charge`] cannot get there.
     pub fn apply(&mut self, plan: Plan) -> Receipt {
         assert_eq!(plan.decided_at, self.sequence, "a plan is applied to the ledger it was decided on, or not at all");
-        let (lines, pending, outcome) = match plan.verdict {
-            Verdict::Unchanged { outcome, sequence } => return unchanged(outcome, sequence),
-            Verdict::Charge { lines } => (lines, None, Outcome::Granted),
-            Verdict::Hold { lines, pending } => {
-                let outcome = match *pending {
-                    Pending::Hold { expires_at_ms, .. } => Outcome::Held { expires_at_ms },
-                    Pending::Wait { .. } => Outcome::Queued,
-                };
-                (lines, Some(pending), outcome)
-            }
-            Verdict::Queue { lines, pending } => (lines, Some(pending), Outcome::Queued),
-        };
+        if let Verdict::Unchanged { outcome, sequence } = plan.verdict {
+            return unchanged(outcome, sequence);
+        }
         let mut step = self.begin();
-        if let (Outcome::Queued, Some(Pending::Wait { wanted, .. })) = (&outcome, pending.as_deref()) {
+        let outcome = self.carry_out(plan, &mut step);
+        self.wake(&mut step);
+        step.receipt(outcome)
+    }
+
+    /// Carries out all parts of a step under one number, then wakes who waits. A step of one subject alone is what
+    /// [`Ledger::apply`] would have made of it.
+    ///
+    /// # Panics
+    /// As [`Ledger::apply`] does.
+    pub fn apply_all(&mut self, plan: StepPlan) -> Receipt {
+        assert_eq!(plan.decided_at, self.sequence, "a plan is applied to the ledger it was decided on, or not at all");
+        let alone = plan.only_part().map(|part| part.verdict.outcome());
+        let waiting: Vec<SubjectId> = plan.parts.iter().filter(|part| part.queues()).map(|part| part.subject).collect();
+        if plan.is_unchanged() {
+            return match (plan.only_part().map(|part| &part.verdict), alone) {
+                (Some(Verdict::Unchanged { sequence, .. }), Some(outcome)) => unchanged(outcome, *sequence),
+                _ => unchanged(Outcome::Step { queued: waiting }, self.sequence),
+            };
+        }
+        let mut step = self.begin();
+        for (account, entry) in plan.opened {
+            let placed = self.place_account(entry.key, entry.limit);
+            assert_eq!(placed, account, "an account gets the id that it was planned with");
+            self.known_mut(account).discounts = entry.discounts;
+            self.changes.account(account);
+            step.touched.push(account);
+        }
+        for (account, limit, discounts) in plan.settings {
+            self.known_mut(account).discounts = discounts;
+            self.change_limit(account, limit, &mut step);
+            self.changes.account(account);
+        }
+        let changed = plan.parts.iter().filter(|part| !part.is_unchanged());
+        for slot in changed.filter_map(|part| part.slot).filter(|_| plan.gives_back_first) {
+            self.replace(slot, Lines::new(), None, &mut step);
+        }
+        for mut part in plan.parts {
+            if plan.gives_back_first {
+                part.slot = self.subjects.find(part.subject);
+            }
+            self.carry_out(part, &mut step);
+        }
+        for (account, format) in plan.formats {
+            let entry = self.known_mut(account);
+            if entry.format != format {
+                entry.format = format;
+                self.changes.account(account);
+            }
+        }
+        self.wake(&mut step);
+        let queued = || waiting.into_iter().filter(|subject| self.is_waiting(*subject)).collect();
+        let outcome = alone.unwrap_or_else(|| Outcome::Step { queued: queued() });
+        step.receipt(outcome)
+    }
+
+    fn carry_out(&mut self, plan: Plan, step: &mut Step) -> Outcome {
+        let outcome = plan.verdict.outcome();
+        let (lines, pending) = match plan.verdict {
+            Verdict::Unchanged { .. } => return outcome,
+            Verdict::Charge { lines } => (lines, None),
+            Verdict::Hold { lines, pending } | Verdict::Queue { lines, pending } => (lines, Some(pending)),
+            Verdict::Release => (Lines::new(), None),
+        };
+        if let Some(Pending::Wait { wanted, .. }) = pending.as_deref() {
             step.touched.extend(wanted.iter().map(|line| line.account));
         }
         let slot = plan.slot.unwrap_or_else(|| self.subjects.insert(plan.subject, step.sequence));
-        self.replace(slot, lines, pending, &mut step);
-        self.wake(&mut step);
-        step.receipt(outcome)
+        self.replace(slot, lines, pending, step);
+        outcome
     }
 
     /// Lets go of everything a subject has, holds or waits for. Releasing what is not there is fine.

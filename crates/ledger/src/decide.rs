@@ -5,8 +5,9 @@
 
 use quantity::Amount;
 
-use crate::account::{AccountId, AccountKey, Balance, Limit, difference, sum};
-use crate::answer::{Denied, Outcome, Reason, Receipt, Refusal};
+use crate::account::{AccountId, Balance, Limit, difference, sum};
+use crate::answer::{Denied, Outcome, Reason, Receipt};
+use crate::books::Books;
 use crate::charge::{
     Charge, Line, Lines, SubjectId, amount_on, larger_of, needs, outside, overlaid, pairs, same_lines, smaller_of,
 };
@@ -36,6 +37,27 @@ pub(crate) enum Verdict {
     Hold { lines: Lines, pending: Box<Pending> },
     /// Occupy these lines and stand in line for more.
     Queue { lines: Lines, pending: Box<Pending> },
+    /// Let go of everything. Only a step of several parts plans this.
+    Release,
+}
+
+impl Verdict {
+    /// What the subject would occupy where something changes.
+    pub fn lines(&self) -> &[Line] {
+        match self {
+            Verdict::Charge { lines } | Verdict::Hold { lines, .. } | Verdict::Queue { lines, .. } => lines,
+            Verdict::Unchanged { .. } | Verdict::Release => &[],
+        }
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Verdict::Unchanged { outcome, .. } => outcome.clone(),
+            Verdict::Charge { .. } => Outcome::Granted,
+            Verdict::Hold { pending, .. } | Verdict::Queue { pending, .. } => pending.outcome(),
+            Verdict::Release => Outcome::Released,
+        }
+    }
 }
 
 impl Plan {
@@ -53,7 +75,7 @@ impl Plan {
 impl Ledger {
     /// Decides for a subject's whole charge vector. Changes nothing.
     pub fn decide(&self, subject: SubjectId, charges: &[Charge], standing: &Standing) -> Result<Plan, Denied> {
-        let wanted = self.normalise(charges, standing)?;
+        let wanted = Wanted::of(self, charges, standing)?;
         let slot = self.subjects.find(subject);
         let current = slot.map(|slot| self.subjects.get(slot));
         let verdict = match self.as_asked(current, &wanted, standing) {
@@ -72,7 +94,7 @@ impl Ledger {
     /// The balances of the named accounts if this were charged now, whatever its terms: by a new subject, or in place of
     /// what a known one has. Changes nothing.
     pub fn what_if(&self, subject: Option<SubjectId>, charges: &[Charge]) -> Result<Vec<Balance>, Denied> {
-        let wanted = self.enforced(charges)?;
+        let wanted = Wanted::all_enforced(self, charges)?;
         let current = subject.and_then(|subject| self.subjects.find(subject)).map(|slot| self.subjects.get(slot));
         let occupied = current.map_or(&[][..], |current| &current.lines);
         self.check_growth(occupied, &wanted)?;
@@ -94,7 +116,7 @@ impl Ledger {
     }
 
     /// The verdict when the subject already is what is asked, so that a repeated request is answered as the first.
-    fn as_asked(&self, current: Option<&Subject>, wanted: &Wanted, standing: &Standing) -> Option<Verdict> {
+    pub(crate) fn as_asked(&self, current: Option<&Subject>, wanted: &Wanted, standing: &Standing) -> Option<Verdict> {
         let Some(current) = current else {
             // Nothing asked for a subject that has nothing.
             let nothing = Verdict::Unchanged { outcome: Outcome::Granted, sequence: self.sequence };
@@ -199,7 +221,8 @@ impl Ledger {
             let account = self.known(line.account);
             let grows = line.amount() > amount_on(occupied, line.account);
             let queue = account.queue.as_deref().filter(|_| grows);
-            queue.is_some_and(|queue| queue.ordered_need_ahead_of(place) > account.room())
+            let is_other = |ahead: SubjectId| ahead != place.subject;
+            queue.is_some_and(|queue| queue.ordered_need_ahead_of(place, is_other) > account.room())
         })
     }
 
@@ -211,32 +234,6 @@ impl Ledger {
         }
         let full = wanted.iter().filter(|line| is_full(line.account));
         Err(self.refused_by(full.map(|line| (line.charge(), Reason::Full))))
-    }
-
-    /// The denial, ordered by account key, each account once.
-    pub(crate) fn refused_by(&self, refusals: impl IntoIterator<Item = (Charge, Reason)>) -> Denied {
-        let mut lines: Vec<Refusal> =
-            refusals.into_iter().map(|(charge, reason)| self.refusal(charge, reason)).collect();
-        lines.sort_by(|left, right| left.key.cmp(&right.key).then(left.account.cmp(&right.account)));
-        lines.dedup_by_key(|line| line.account);
-        Denied { lines }
-    }
-
-    fn refusal(&self, charge: Charge, reason: Reason) -> Refusal {
-        let Charge { account, amount: requested, format, .. } = charge;
-        match self.get(account) {
-            Some(entry) => {
-                let zero = entry.occupied().is_zero();
-                let format = if zero { format } else { entry.format };
-                let (key, limit, used, held) = (entry.key.clone(), entry.limit, entry.used, entry.held);
-                Refusal { account, key, limit, used, held, requested, format, reason }
-            }
-            None => {
-                let key = AccountKey::new("", &format!("account {}", account.index()), "");
-                let (used, held, limit) = (Amount::ZERO, Amount::ZERO, Limit::Unlimited);
-                Refusal { account, key, limit, used, held, requested, format, reason }
-            }
-        }
     }
 
     /// The account of an id, for callers that hold one from elsewhere.

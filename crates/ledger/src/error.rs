@@ -16,6 +16,8 @@ pub enum LedgerError {
     KeyTooLong { bytes: usize },
     #[error("{} accounts are open, which is the most", crate::ACCOUNTS_MAX)]
     TooManyAccounts,
+    #[error("a step has more than {} parts", crate::STEP_PARTS_MAX)]
+    StepTooLarge,
     #[error("the ledger does not know subject {:032x}", subject.0)]
     UnknownSubject { subject: SubjectId },
     #[error("subject {:032x} waits, so it holds nothing that could be settled", subject.0)]

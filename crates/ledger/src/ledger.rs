@@ -104,10 +104,7 @@ impl Ledger {
 
     /// Opens an account. It starts at zero; who already consumes is adopted afterwards.
     pub fn open(&mut self, key: AccountKey, limit: Limit) -> Result<AccountId, LedgerError> {
-        let longest = key.policy.len().max(key.resource.len()).max(key.bucket.len());
-        if longest > KEY_TEXT_BYTES_MAX {
-            return Err(LedgerError::KeyTooLong { bytes: longest });
-        }
+        check_key(&key)?;
         check_limit(limit)?;
         if let Some(account) = self.account(&key) {
             return Err(LedgerError::AlreadyOpen { account, key });
@@ -190,21 +187,29 @@ impl Ledger {
     pub fn set_limit(&mut self, account: AccountId, limit: Limit) -> Result<Receipt, LedgerError> {
         check_limit(limit)?;
         let sequence = self.sequence;
-        let entry = self.get_mut(account).ok_or(LedgerError::UnknownAccount { account })?;
+        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
         if entry.limit == limit {
             return Ok(unchanged(Outcome::LimitSet, sequence));
         }
-        let room_before = entry.room();
-        entry.limit = limit;
-        let has_more_room = entry.room() > room_before;
         let mut step = self.begin();
+        self.change_limit(account, limit, &mut step);
         self.changes.account(account);
-        step.touched.push(account);
-        if has_more_room {
-            step.freed.push(account);
-        }
         self.wake(&mut step);
         Ok(step.receipt(Outcome::LimitSet))
+    }
+
+    /// The limit alone; nobody is woken yet.
+    pub(crate) fn change_limit(&mut self, account: AccountId, limit: Limit, step: &mut Step) {
+        let entry = self.known_mut(account);
+        if entry.limit == limit {
+            return;
+        }
+        let room_before = entry.room();
+        entry.limit = limit;
+        if entry.room() > room_before {
+            step.freed.push(account);
+        }
+        step.touched.push(account);
     }
 
     /// Lets subjects be charged less than nothing on an account: its sum is then what some take less what others give
@@ -302,7 +307,7 @@ impl Ledger {
         self.get(account).expect("a line names an account that is not open")
     }
 
-    fn known_mut(&mut self, account: AccountId) -> &mut Account {
+    pub(crate) fn known_mut(&mut self, account: AccountId) -> &mut Account {
         self.get_mut(account).expect("a line names an account that is not open")
     }
 
@@ -518,19 +523,17 @@ fn without(lines: &[Line], account: AccountId) -> Lines {
     lines.iter().filter(|line| line.account != account).map(Line::unplaced).collect()
 }
 
-fn check_limit(limit: Limit) -> Result<(), LedgerError> {
-    match limit.amount() {
-        Some(amount) if amount.is_negative() => Err(LedgerError::NegativeLimit),
-        _ => Ok(()),
+pub(crate) fn check_key(key: &AccountKey) -> Result<(), LedgerError> {
+    let longest = key.policy.len().max(key.resource.len()).max(key.bucket.len());
+    match longest > KEY_TEXT_BYTES_MAX {
+        true => Err(LedgerError::KeyTooLong { bytes: longest }),
+        false => Ok(()),
     }
 }
 
-impl Subject {
-    pub(crate) fn outcome(&self) -> Outcome {
-        match self.pending.as_deref() {
-            None => Outcome::Granted,
-            Some(Pending::Hold { expires_at_ms, .. }) => Outcome::Held { expires_at_ms: *expires_at_ms },
-            Some(Pending::Wait { .. }) => Outcome::Queued,
-        }
+pub(crate) fn check_limit(limit: Limit) -> Result<(), LedgerError> {
+    match limit.amount() {
+        Some(amount) if amount.is_negative() => Err(LedgerError::NegativeLimit),
+        _ => Ok(()),
     }
 }

@@ -12,6 +12,10 @@
 //!                 drain_changes ──▶ rows ──▶ (a store) ──▶ load ──▶ the same ledger
 //! ```
 //!
+//! A step of several parts is planned first and is one transaction: [`Ledger::plan`] takes charges, releases, accounts and
+//! limits in any order, [`Planner::decide`] says yes to all or names every account that refuses, and [`Ledger::apply_all`]
+//! carries it out as one step.
+//!
 //! What always holds, and what [`Ledger::audit`] counts again from scratch:
 //!
 //! 1. `used` of an account is the sum of the charges of live subjects. Sums move in one place only, by the
@@ -30,13 +34,17 @@ mod account;
 mod answer;
 mod apply;
 mod audit;
+mod books;
 mod changes;
 mod charge;
 mod decide;
+mod decide_all;
 mod error;
 mod explain;
+mod in_line;
 mod ledger;
 mod load;
+mod planner;
 mod queue;
 mod rows;
 mod snapshot;
@@ -44,15 +52,18 @@ mod subjects;
 mod terms;
 mod wake;
 mod wanted;
+mod wide;
 
 pub use account::{ACCOUNTS_MAX, AccountId, AccountKey, Balance, CHARGE_MAX, KEY_TEXT_BYTES_MAX, Limit};
 pub use answer::{Denied, Outcome, Reason, Receipt, Refusal};
 pub use charge::{CHARGES_MAX, Charge, SubjectId};
 pub use decide::Plan;
+pub use decide_all::StepPlan;
 pub use error::{AuditError, LedgerError, LoadError};
 pub use explain::{AHEAD_NAMED_MAX, ExplainedLine, Explanation};
 pub use ledger::{Ledger, State, SubjectView};
 pub use load::Loader;
+pub use planner::{Planner, STEP_PARTS_MAX};
 pub use queue::WAITERS_MAX;
 pub use rows::{ROW_VERSION, Row, RowKind};
 pub use snapshot::Snapshot;

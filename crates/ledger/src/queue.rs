@@ -8,6 +8,7 @@ use std::collections::btree_map;
 
 use quantity::Amount;
 
+use crate::charge::SubjectId;
 use crate::terms::{Discipline, Place};
 
 /// Most waiters on one account. A wake looks at each of them, and this many take some tens of milliseconds.
@@ -67,11 +68,12 @@ impl Queue {
         removed.is_some()
     }
 
-    /// The largest need of the ordered waiters ahead of a place: with less room than that, nobody behind may pass.
-    pub fn ordered_need_ahead_of(&self, place: &Place) -> Amount {
+    /// The largest need of those ordered waiters ahead of a place that count: with less room than that, nobody behind may
+    /// pass.
+    pub fn ordered_need_ahead_of(&self, place: &Place, counts: impl Fn(SubjectId) -> bool) -> Amount {
         let ordered = self
             .ahead_of(place)
-            .filter(|(ahead, waiter)| waiter.discipline == Discipline::Ordered && ahead.subject != place.subject);
+            .filter(|(ahead, waiter)| waiter.discipline == Discipline::Ordered && counts(ahead.subject));
         ordered.map(|(_, waiter)| waiter.need).max().unwrap_or(Amount::ZERO)
     }
 }

@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use crate::answer::Outcome;
 use crate::charge::{Lines, PLACES, SubjectId};
 use crate::terms::Wait;
 
@@ -40,7 +41,24 @@ pub(crate) enum Pending {
     Wait { wait: Wait, wanted: Lines },
 }
 
+impl Pending {
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Pending::Hold { expires_at_ms, .. } => Outcome::Held { expires_at_ms: *expires_at_ms },
+            Pending::Wait { .. } => Outcome::Queued,
+        }
+    }
+}
+
 impl Subject {
+    pub fn new(id: SubjectId, sequence: u64) -> Subject {
+        Subject { id: id.0.to_le_bytes(), sequence, lines: Lines::new(), pending: None }
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        self.pending.as_deref().map_or(Outcome::Granted, Pending::outcome)
+    }
+
     pub fn id(&self) -> SubjectId {
         SubjectId(u128::from_le_bytes(self.id))
     }
@@ -103,7 +121,7 @@ impl Subjects {
     /// Makes an empty subject. The caller knows that the id is new.
     pub fn insert(&mut self, id: SubjectId, sequence: u64) -> u32 {
         let hash = self.hash(id);
-        let subject = Subject { id: id.0.to_le_bytes(), sequence, lines: Lines::new(), pending: None };
+        let subject = Subject::new(id, sequence);
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 *self.get_mut(slot) = subject;

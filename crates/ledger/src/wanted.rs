@@ -3,8 +3,8 @@
 use quantity::Amount;
 
 use crate::answer::{Denied, Reason};
+use crate::books::Books;
 use crate::charge::{CHARGES_MAX, Charge, Line, Lines, overlaid, same_lines};
-use crate::ledger::Ledger;
 use crate::terms::{Standing, Terms};
 
 /// No two of them name the same account.
@@ -49,28 +49,28 @@ impl Wanted {
     }
 }
 
-impl Ledger {
+impl Wanted {
     /// Charges as lines, by their terms. The hot path allocates nothing.
-    pub(crate) fn normalise(&self, charges: &[Charge], standing: &Standing) -> Result<Wanted, Denied> {
+    pub fn of(books: &impl Books, charges: &[Charge], standing: &Standing) -> Result<Wanted, Denied> {
         let terms = |charge: &Charge| match (charge.terms, standing) {
             (Terms::InLine, Standing::Stored) | (Terms::Adopted, Standing::Held { .. }) => Terms::Enforced,
             (terms, _) => terms,
         };
         let first = charges.first().map(terms).unwrap_or_default();
         let mut wanted = Wanted::default();
-        self.check_charges(charges, terms)?;
+        check_charges(books, charges, terms)?;
         if charges.iter().all(|charge| terms(charge) == first) {
-            *wanted.on(first) = self.lines(charges, first).map_err(|refusals| self.refused_by(refusals))?;
+            *wanted.on(first) = lines(books, charges, first).map_err(|refusals| books.refused_by(refusals))?;
         } else {
             let mut refusals = Vec::new();
             for (terms, charges) in by_terms(charges, terms) {
-                match self.lines(&charges, terms) {
+                match lines(books, &charges, terms) {
                     Ok(lines) => *wanted.on(terms) = lines,
                     Err(more) => refusals.extend(more),
                 }
             }
             if !refusals.is_empty() {
-                return Err(self.refused_by(refusals));
+                return Err(books.refused_by(refusals));
             }
         }
         // What may never come, or comes later, makes no room for others before it is there.
@@ -83,69 +83,69 @@ impl Ledger {
     }
 
     /// All charges as lines that are enforced, whatever their terms.
-    pub(crate) fn enforced(&self, charges: &[Charge]) -> Result<Lines, Denied> {
-        self.check_charges(charges, |_| Terms::Enforced)?;
-        self.lines(charges, Terms::Enforced).map_err(|refusals| self.refused_by(refusals))
+    pub fn all_enforced(books: &impl Books, charges: &[Charge]) -> Result<Lines, Denied> {
+        check_charges(books, charges, |_| Terms::Enforced)?;
+        lines(books, charges, Terms::Enforced).map_err(|refusals| books.refused_by(refusals))
     }
+}
 
-    /// What is wrong with charges one by one, whatever anybody has.
-    fn check_charges(&self, charges: &[Charge], terms: impl Fn(&Charge) -> Terms) -> Result<(), Denied> {
-        if let Some(charge) = charges.iter().filter(|charge| terms(charge) != Terms::Adopted).nth(CHARGES_MAX) {
-            return Err(self.refused_by([(*charge, Reason::TooManyCharges)]));
-        }
-        let fault = |charge: &Charge| match self.get(charge.account) {
-            None => Some((*charge, Reason::UnknownAccount)),
-            Some(entry) if entry.may_be_charged(charge.amount) => None,
-            Some(entry) if entry.discounts && terms(charge) == Terms::Adopted => None,
-            Some(entry) if entry.discounts => Some((*charge, Reason::Overflow)),
-            Some(_) => Some((*charge, Reason::Negative)),
-        };
-        match charges.iter().any(|charge| fault(charge).is_some()) {
-            true => Err(self.refused_by(charges.iter().filter_map(fault))),
-            false => Ok(()),
-        }
+/// What is wrong with charges one by one, whatever anybody has.
+fn check_charges(books: &impl Books, charges: &[Charge], terms: impl Fn(&Charge) -> Terms) -> Result<(), Denied> {
+    if let Some(charge) = charges.iter().filter(|charge| terms(charge) != Terms::Adopted).nth(CHARGES_MAX) {
+        return Err(books.refused_by([(*charge, Reason::TooManyCharges)]));
     }
+    let fault = |charge: &Charge| match books.entry(charge.account) {
+        None => Some((*charge, Reason::UnknownAccount)),
+        Some(entry) if entry.may_be_charged(charge.amount) => None,
+        Some(entry) if entry.discounts && terms(charge) == Terms::Adopted => None,
+        Some(entry) if entry.discounts => Some((*charge, Reason::Overflow)),
+        Some(_) => Some((*charge, Reason::Negative)),
+    };
+    match charges.iter().any(|charge| fault(charge).is_some()) {
+        true => Err(books.refused_by(charges.iter().filter_map(fault))),
+        false => Ok(()),
+    }
+}
 
-    /// Charges on the same terms as lines: by account, each account once, no zero. What is adopted is not refused for being
-    /// much: its sums end where the number type does.
-    fn lines(&self, charges: &[Charge], terms: Terms) -> Result<Lines, Vec<(Charge, Reason)>> {
-        let adopt = terms == Terms::Adopted;
-        let mut lines: Lines = charges
-            .iter()
-            .filter(|charge| !charge.amount.is_zero())
-            .map(|charge| Line::new(charge.account, charge.amount, charge.format))
-            .collect();
-        // What cannot be refused is counted as far as it goes.
-        let cut = |lines: &mut Lines| {
-            for line in lines.iter_mut().filter(|_| adopt) {
-                *line = Line::new(line.account, self.known(line.account).cut(line.amount()), line.format());
-            }
-        };
-        cut(&mut lines);
-        if lines.is_sorted_by(|left, right| left.account < right.account) {
-            return Ok(lines);
+/// Charges on the same terms as lines: by account, each account once, no zero. What is adopted is not refused for being
+/// much: its sums end where the number type does.
+fn lines(books: &impl Books, charges: &[Charge], terms: Terms) -> Result<Lines, Vec<(Charge, Reason)>> {
+    let adopt = terms == Terms::Adopted;
+    let mut lines: Lines = charges
+        .iter()
+        .filter(|charge| !charge.amount.is_zero())
+        .map(|charge| Line::new(charge.account, charge.amount, charge.format))
+        .collect();
+    // What cannot be refused is counted as far as it goes.
+    let cut = |lines: &mut Lines| {
+        for line in lines.iter_mut().filter(|_| adopt) {
+            *line = Line::new(line.account, books.known_entry(line.account).cut(line.amount()), line.format());
         }
-        // Stable, so that of several charges on one account the first gives the format.
-        lines.sort_by_key(|line| line.account);
-        let mut merged = Lines::with_capacity(lines.len());
-        let mut too_much = Vec::new();
-        for line in lines {
-            match merged.last_mut().filter(|last: &&mut Line| last.account == line.account) {
-                None => merged.push(line),
-                Some(last) => match last.amount().checked_add(line.amount()) {
-                    Some(amount) => *last = Line::new(last.account, amount, last.format()),
-                    None if adopt => *last = Line::new(last.account, Amount::from_nanos(i128::MAX), last.format()),
-                    None => too_much.push((line.charge(), Reason::Overflow)),
-                },
-            }
-        }
-        // A discount may have made up for a charge.
-        merged.retain(|line| !line.amount().is_zero());
-        cut(&mut merged);
-        let beyond = |line: &&Line| !self.known(line.account).may_be_charged(line.amount());
-        too_much.extend(merged.iter().filter(beyond).map(|line| (line.charge(), Reason::Overflow)));
-        if too_much.is_empty() { Ok(merged) } else { Err(too_much) }
+    };
+    cut(&mut lines);
+    if lines.is_sorted_by(|left, right| left.account < right.account) {
+        return Ok(lines);
     }
+    // Stable, so that of several charges on one account the first gives the format.
+    lines.sort_by_key(|line| line.account);
+    let mut merged = Lines::with_capacity(lines.len());
+    let mut too_much = Vec::new();
+    for line in lines {
+        match merged.last_mut().filter(|last: &&mut Line| last.account == line.account) {
+            None => merged.push(line),
+            Some(last) => match last.amount().checked_add(line.amount()) {
+                Some(amount) => *last = Line::new(last.account, amount, last.format()),
+                None if adopt => *last = Line::new(last.account, Amount::from_nanos(i128::MAX), last.format()),
+                None => too_much.push((line.charge(), Reason::Overflow)),
+            },
+        }
+    }
+    // A discount may have made up for a charge.
+    merged.retain(|line| !line.amount().is_zero());
+    cut(&mut merged);
+    let beyond = |line: &&Line| !books.known_entry(line.account).may_be_charged(line.amount());
+    too_much.extend(merged.iter().filter(beyond).map(|line| (line.charge(), Reason::Overflow)));
+    if too_much.is_empty() { Ok(merged) } else { Err(too_much) }
 }
 
 /// Charges of several terms, apart. An account is charged on one of them.

@@ -10,7 +10,7 @@ use store::{Batch, Store, StoreError, Table};
 use crate::mutation::Mutation;
 use crate::naive::engine::{compare, name, seen, step};
 use crate::naive::model::Model;
-use crate::naive::ops::{Key, Op, Outcome, Said, Standing, Terms};
+use crate::naive::ops::{Key, Op, Outcome, Said, Setting, Standing, Terms, Wish};
 use crate::rare::{self, Rare};
 
 /// A client and the number of its request.
@@ -181,6 +181,9 @@ impl SimEngine {
     /// The ledger itself, or a broken one.
     fn ask(&mut self, op: &Op) -> Said {
         let Some(mutation) = self.setup.mutation else { return step(&mut self.ledger, op) };
+        if let Some(subject) = mutation.loses(op, &self.ledger) {
+            let _ = self.ledger.release(subject);
+        }
         if let Some(said) = mutation.denies(op, self.turn) {
             return said;
         }
@@ -204,6 +207,7 @@ impl SimEngine {
         let mut moved: Vec<u128> = match op {
             Op::Charge { subject, .. } | Op::Release { subject } | Op::Settle { subject } => vec![*subject],
             Op::Close { .. } => self.objects.iter().copied().collect(),
+            Op::Step { subjects, .. } => subjects.iter().map(|(subject, _)| *subject).collect(),
             _ => vec![],
         };
         if let Said::Done { outcome, woken, .. } = said {
@@ -228,10 +232,15 @@ impl SimEngine {
             Op::Charge { subject, .. } | Op::Release { subject } | Op::Settle { subject } => Some(*subject),
             _ => None,
         };
+        let parts = match op {
+            Op::Step { subjects, .. } => &subjects[..],
+            _ => &[],
+        };
+        let parts = parts.iter().filter_map(|(subject, _)| seen(&self.ledger, *subject)).collect();
         let seen = subject.and_then(|subject| seen(&self.ledger, subject));
         let balances = self.balances();
         let digest = if self.turn.is_multiple_of(8) { Some(self.ledger.digest()) } else { None };
-        Before { seen, balances, digest }
+        Before { seen, parts, balances, digest }
     }
 
     fn balances(&self) -> BTreeMap<Key, (i128, i128, usize)> {
@@ -304,6 +313,8 @@ pub fn said_changed(said: &Said) -> bool {
 /// What a step found, to see afterwards what it touched.
 struct Before {
     seen: Option<crate::naive::ops::Seen>,
+    /// The subjects of a step of several parts.
+    parts: Vec<crate::naive::ops::Seen>,
     balances: BTreeMap<Key, (i128, i128, usize)>,
     digest: Option<u64>,
 }
@@ -334,6 +345,7 @@ impl Before {
             keys.extend(seen.into_iter().flat_map(|seen| seen.lines.into_keys().chain(seen.settled.into_keys())));
         };
         add(self.seen.clone());
+        self.parts.iter().for_each(|part| add(Some(part.clone())));
         if let Said::Done { woken, .. } = said {
             woken.iter().for_each(|subject| add(seen(&engine.ledger, *subject)));
         }
@@ -343,6 +355,17 @@ impl Before {
             // These move what others have, by their nature.
             Op::Close { .. } | Op::Expire { .. } => keys.extend(self.balances.keys().cloned()),
             Op::Release { .. } | Op::Settle { .. } | Op::WhatIf { .. } => {}
+            Op::Step { settings, subjects } => {
+                for setting in settings {
+                    let (Setting::Open { key, .. } | Setting::SetLimit { key, .. }) = setting;
+                    keys.insert(key.clone());
+                }
+                for (_, wish) in subjects {
+                    if let Wish::Charge { asked, .. } = wish {
+                        keys.extend(asked.iter().map(|(key, ..)| key.clone()));
+                    }
+                }
+            }
         }
         keys
     }
@@ -351,6 +374,11 @@ impl Before {
         let state = self.seen.as_ref().map_or("none", |seen| seen.state);
         let waited = matches!(state, "greedy" | "ordered");
         let rare = &mut engine.rare;
+        if let Op::Step { settings, subjects } = op {
+            let is_refused = matches!(said, Said::Denied(_)) && subjects.len() > 1;
+            rare.met_if(is_refused && !settings.is_empty(), rare::STEP_REFUSED);
+            rare.met_if(is_refused && self.parts.iter().any(|part| part.state != "charged"), rare::STEP_REFUSED_WAITER);
+        }
         match said {
             Said::Denied(lines) => {
                 let has = |reason: &str| lines.iter().any(|line| line.reason == reason);
@@ -373,6 +401,7 @@ impl Before {
                     Outcome::Released => rare::RELEASE_WOKE,
                     Outcome::Closed => rare::CLOSE_WOKE,
                     Outcome::Expired(_) => rare::EXPIRY_WOKE,
+                    Outcome::Step { .. } => rare::STEP_WOKE,
                     _ => rare::RESIZE_WOKE,
                 };
                 rare.met_if(!woken.is_empty(), woke);
@@ -404,6 +433,19 @@ impl Before {
             (Op::Close { key }, _) => {
                 let had = self.balances.get(key).is_some_and(|(used, held, _)| used + held > 0);
                 engine.rare.met_if(had, rare::CLOSED_WITH_SUBJECTS);
+            }
+            (Op::Step { settings, subjects }, Outcome::Step { queued }) => {
+                let opens = settings.iter().any(|setting| {
+                    let (Setting::Open { key, .. } | Setting::SetLimit { key, .. }) = setting;
+                    !self.balances.contains_key(key)
+                });
+                let releases = subjects.iter().any(|(_, wish)| *wish == Wish::Release);
+                let keeps = |part: &&crate::naive::ops::Seen| part.state == "charged" && !part.lines.is_empty();
+                let kept = self.parts.iter().filter(keeps).any(|part| queued.contains(&part.subject));
+                engine.rare.met_if(opens, rare::STEP_OPENED);
+                engine.rare.met_if(releases && subjects.len() > 1, rare::STEP_RELEASED);
+                engine.rare.met_if(!queued.is_empty(), rare::STEP_QUEUED);
+                engine.rare.met_if(kept, rare::STEP_QUEUED_AGAIN);
             }
             (Op::Release { .. }, _) => engine.rare.met_if(waited, rare::WAITER_RELEASED),
             (Op::Settle { .. }, _) => engine.rare.met(rare::HOLD_SETTLED),

@@ -1,5 +1,8 @@
 //! Deliberately broken behaviour. The checker must catch each: a checker that cannot fail proves nothing.
 
+use ledger::{Ledger, SubjectId};
+
+use crate::naive::engine::{charges, to_standing};
 use crate::naive::ops::{Asked, No, Op, Said, Standing, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +37,15 @@ pub enum Mutation {
     ChargesWhatItDenied,
     /// Watchers are not told of one step.
     PublishesTooLittle,
+    /// A step of several parts that is refused leaves the account behind that it would have opened or changed.
+    UndoneStepLeavesATrace,
+    /// Of a step of several parts only the first is carried out.
+    SplitsAStep,
+    /// Who is put in line lets go of what it has.
+    WaiterLosesWhatItHad,
 }
 
-pub const ALL: [Mutation; 15] = [
+pub const ALL: [Mutation; 18] = [
     Mutation::AnswersBeforeDurable,
     Mutation::SyncDoesNothing,
     Mutation::ForgetsARow,
@@ -52,6 +61,9 @@ pub const ALL: [Mutation; 15] = [
     Mutation::ExpiresEarly,
     Mutation::ChargesWhatItDenied,
     Mutation::PublishesTooLittle,
+    Mutation::UndoneStepLeavesATrace,
+    Mutation::SplitsAStep,
+    Mutation::WaiterLosesWhatItHad,
 ];
 
 impl Mutation {
@@ -65,12 +77,28 @@ impl Mutation {
             (Mutation::ExpiresEarly, Op::Expire { now }) if turn.is_multiple_of(2) => {
                 Op::Expire { now: now.saturating_add(2) }
             }
+            (Mutation::SplitsAStep, Op::Step { settings, mut subjects }) if subjects.len() > 1 => {
+                subjects.truncate(1);
+                Op::Step { settings, subjects }
+            }
             (_, op) => op,
         }
     }
 
+    /// Whom it releases before the step.
+    pub fn loses(self, op: &Op, ledger: &Ledger) -> Option<SubjectId> {
+        let Op::Charge { subject, asked, standing } = op else { return None };
+        let subject = SubjectId(*subject);
+        let plan = ledger.decide(subject, &charges(ledger, asked), &to_standing(standing)).ok()?;
+        let has = !ledger.subject(subject)?.into_charged().is_empty();
+        (self == Mutation::WaiterLosesWhatItHad && has && plan.queues() && !plan.is_unchanged()).then_some(subject)
+    }
+
     /// What it does after the step, if anything.
     pub fn afterthought(self, op: &Op, said: &Said, turn: u64) -> Option<Op> {
+        if let (Mutation::UndoneStepLeavesATrace, Op::Step { settings, .. }, Said::Denied(_)) = (self, op, said) {
+            return Some(Op::Step { settings: settings.clone(), subjects: vec![] });
+        }
         let Op::Charge { subject, asked, .. } = op else { return None };
         let Said::Denied(lines) = said else { return None };
         let over_limit = lines.iter().all(|line| line.reason == "over limit");

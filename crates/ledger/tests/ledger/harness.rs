@@ -53,10 +53,10 @@ impl Pair {
 }
 
 /// One step for each block of bytes; the clock mostly goes forward.
-pub fn run(blocks: &[[u8; 24]]) -> Result<Pair, String> {
+pub fn run<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Result<Pair, String> {
     let (mut pair, world) = (Pair::default(), World::default());
     // Half of the runs begin with every account open.
-    if let Some(first) = blocks.first().filter(|first| first[23] % 2 == 0) {
+    if let Some(first) = blocks.first().filter(|first| first[BYTES - 1] % 2 == 0) {
         for op in world.opening(&mut Bytes(first)) {
             pair.step(&op)?;
         }

@@ -12,4 +12,5 @@ mod properties;
 mod queues;
 mod rows;
 mod scale;
+mod steps;
 mod table;

@@ -7,13 +7,15 @@
 //! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
 //!        a charge that begins with `now`, `adopted` or `in-line` is on these terms, whatever the others are on
 //! settle NAME     delete NAME     expire NOW
+//! step PART | PART …   as one step, where a part is limit, discounts, charge, adopt, hold, wait or delete; then also
+//!        `POLICY:RESOURCE=USED/HELD/WAITING` and `NAME=STATE` as the plan showed them, for every account and subject named
 //! what-if NAME charges     show POLICY RESOURCE     subject NAME     explain NAME
 //! ```
 //!
 //! After the arrow: a word for the outcome, and `name=value` pairs which are compared with what `facts` says. After
 //! every step the ledger is audited and loaded from its rows, and must come back the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ledger::{
     AccountId, AccountKey, Balance, Charge, Denied, Discipline, Ledger, LedgerError, Limit, Outcome, Position, Reason,
@@ -66,20 +68,10 @@ impl Bench {
                 let receipt = self.ledger.close(account);
                 self.of_result(receipt, &[])
             }
-            ["charge", name, charges @ ..] => self.charge(name, charges, Terms::Enforced, &Standing::Stored),
-            ["adopt", name, charges @ ..] => self.charge(name, charges, Terms::Adopted, &Standing::Stored),
-            ["hold", name, until, charges @ ..] => {
-                self.charge(name, charges, Terms::Enforced, &Standing::Held { expires_at_ms: number(until) })
-            }
-            ["wait", name, discipline, priority, arrived, charges @ ..] => {
-                let discipline = match *discipline {
-                    "greedy" => Discipline::Greedy,
-                    "ordered" => Discipline::Ordered,
-                    other => panic!("no discipline {other} in {step}"),
-                };
-                let (priority, arrived) = (number(priority), number(arrived));
-                let position = Position { priority, arrived, tie: (*name).into() };
-                self.charge(name, charges, Terms::InLine, &Standing::MayWait(Wait { discipline, position }))
+            ["step", ..] => self.step_of_parts(step.trim_start_matches("step")),
+            ["charge" | "adopt" | "hold" | "wait", ..] => {
+                let (name, charges, terms, standing) = asked(words);
+                self.charge(name, charges, terms, &standing)
             }
             ["settle", name] => {
                 let subject = self.subject(name);
@@ -115,13 +107,63 @@ impl Bench {
         }
     }
 
+    /// A step that is refused leaves no trace; one that is not takes one number.
+    fn step_of_parts(&mut self, parts: &str) -> Facts {
+        let parts: Vec<Vec<&str>> = parts.split('|').map(|part| part.split_whitespace().collect()).collect();
+        let ids: Vec<SubjectId> = parts.iter().map(|part| self.subject(part[1])).collect();
+        let (before, digest) = (self.ledger.sequence(), self.ledger.digest());
+        let mut plan = self.ledger.plan();
+        let mut accounts = BTreeSet::new();
+        for (part, subject) in parts.iter().zip(&ids) {
+            let done = match &part[..] {
+                ["limit", policy, resource, limit] => {
+                    let (key, limit) = (AccountKey::new(policy, resource, ""), to_limit(limit));
+                    plan.open(key, limit).and_then(|account| plan.set_limit(account, limit))
+                }
+                ["discounts", policy, resource] => {
+                    let account = plan.account(&AccountKey::new(policy, resource, ""));
+                    plan.allow_discounts(account.expect("it is open"))
+                }
+                ["delete", _] => plan.release(*subject),
+                words => {
+                    let (_, charges, terms, standing) = asked(words);
+                    let charges = charges_of(charges, terms, |key| plan.account(key));
+                    accounts.extend(charges.iter().map(|charge| charge.account));
+                    plan.charge(*subject, &charges, &standing)
+                }
+            };
+            if let Err(error) = done {
+                return vec![error_name(&error).into()];
+            }
+        }
+        let shown = accounts.iter().filter_map(|account| {
+            let (key, balance) = (plan.key(*account)?, plan.balance(*account)?);
+            let show = |amount: Amount| Quantity::new(amount, balance.format).to_string();
+            let (used, held, waiting) = (show(balance.used), show(balance.held), balance.waiting);
+            Some(format!("{}:{}={used}/{held}/{waiting}", key.policy, key.resource))
+        });
+        let mut facts: Facts = shown.collect();
+        for subject in ids {
+            let state = plan.subject(subject).map(|view| view.state);
+            facts.push(format!("{}={}", self.named(&[subject]), state.as_ref().map_or("gone", state_word)));
+        }
+        match plan.decide() {
+            Ok(plan) => {
+                let receipt = self.ledger.apply_all(plan);
+                assert_eq!(self.ledger.sequence(), before + u64::from(receipt.changed), "a step has one number");
+                facts.extend(self.of_receipt(&receipt, &[]));
+            }
+            Err(denied) => {
+                assert_eq!(digest, self.ledger.digest(), "a denial changed something");
+                assert!(!self.ledger.has_changes(), "a denial has rows to write");
+                facts.extend(self.of_denied(&denied));
+            }
+        }
+        facts
+    }
+
     fn limit(&mut self, policy: &str, resource: &str, limit: &str) -> Facts {
-        let amount = |text: &str| quantity(text).amount();
-        let limit = match (limit, limit.strip_prefix('~')) {
-            ("none", _) => Limit::Unlimited,
-            (_, Some(observed)) => Limit::Observed(amount(observed)),
-            (enforced, None) => Limit::Enforced(amount(enforced)),
-        };
+        let limit = to_limit(limit);
         let key = AccountKey::new(policy, resource, "");
         match self.ledger.account(&key) {
             Some(account) => {
@@ -181,25 +223,7 @@ impl Bench {
     }
 
     fn charges(&self, words: &[&str], terms: Terms) -> Vec<Charge> {
-        let text = words.join(" ");
-        let charges = text.split(',').map(str::trim).filter(|charge| *charge != "nothing");
-        let charge = |charge: &str| {
-            let (terms, rest) = match charge.split_once(' ') {
-                Some(("now", rest)) => (Terms::Enforced, rest),
-                Some(("adopted", rest)) => (Terms::Adopted, rest),
-                Some(("in-line", rest)) => (Terms::InLine, rest),
-                _ => (terms, charge),
-            };
-            let [policy, resource, amount] = rest.split_whitespace().collect::<Vec<_>>()[..] else {
-                panic!("not a charge: {charge}")
-            };
-            let (amount, format) = match amount {
-                "max" => (Amount::from_nanos(i128::MAX), Format::DecimalSi),
-                amount => (quantity(amount).amount(), quantity(amount).format()),
-            };
-            Charge { account: self.account(policy, resource), amount, format, terms }
-        };
-        charges.map(charge).collect()
+        charges_of(words, terms, |key| self.ledger.account(key))
     }
 
     fn of_result(&self, result: Result<Receipt, LedgerError>, charges: &[Charge]) -> Facts {
@@ -223,6 +247,10 @@ impl Bench {
             }
             Outcome::LimitSet => "set",
             Outcome::Closed => "closed",
+            Outcome::Step { queued } => {
+                facts.push(format!("queued={}", self.named(queued)));
+                "done"
+            }
         };
         facts.push(outcome.into());
         if !receipt.changed {
@@ -292,10 +320,8 @@ impl Bench {
             charges.iter().map(show).collect::<Vec<_>>().join(",")
         };
         let state = match view.state {
-            State::Charged => "charged".to_owned(),
             State::Held { expires_at_ms } => format!("held-until={expires_at_ms}"),
-            State::Waiting(Wait { discipline: Discipline::Greedy, .. }) => "waiting-greedy".to_owned(),
-            State::Waiting(Wait { discipline: Discipline::Ordered, .. }) => "waiting-ordered".to_owned(),
+            state => state_word(&state).to_owned(),
         };
         let (charges, settled) = (show(&view.charges), show(&view.settled));
         vec![state, format!("charges={charges}"), format!("settled={settled}"), format!("of-step={}", view.sequence)]
@@ -328,6 +354,72 @@ impl Bench {
     }
 }
 
+/// Who asks for what, on which terms, and how it stands.
+fn asked<'a>(words: &'a [&'a str]) -> (&'a str, &'a [&'a str], Terms, Standing) {
+    match words {
+        ["charge", name, charges @ ..] => (name, charges, Terms::Enforced, Standing::Stored),
+        ["adopt", name, charges @ ..] => (name, charges, Terms::Adopted, Standing::Stored),
+        ["hold", name, until, charges @ ..] => {
+            (name, charges, Terms::Enforced, Standing::Held { expires_at_ms: number(until) })
+        }
+        ["wait", name, discipline, priority, arrived, charges @ ..] => {
+            let discipline = match *discipline {
+                "greedy" => Discipline::Greedy,
+                "ordered" => Discipline::Ordered,
+                other => panic!("no discipline {other} in {words:?}"),
+            };
+            let (priority, arrived) = (number(priority), number(arrived));
+            let position = Position { priority, arrived, tie: (*name).into() };
+            (name, charges, Terms::InLine, Standing::MayWait(Wait { discipline, position }))
+        }
+        _ => panic!("nobody asks for anything in {words:?}"),
+    }
+}
+
+fn charges_of(words: &[&str], terms: Terms, account: impl Fn(&AccountKey) -> Option<AccountId>) -> Vec<Charge> {
+    let text = words.join(" ");
+    let charges = text.split(',').map(str::trim).filter(|charge| *charge != "nothing");
+    let charge = |charge: &str| {
+        let (terms, rest) = match charge.split_once(' ') {
+            Some(("now", rest)) => (Terms::Enforced, rest),
+            Some(("adopted", rest)) => (Terms::Adopted, rest),
+            Some(("in-line", rest)) => (Terms::InLine, rest),
+            _ => (terms, charge),
+        };
+        let [policy, resource, amount] = rest.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("not a charge: {charge}")
+        };
+        let (amount, format) = match amount {
+            "max" => (Amount::from_nanos(i128::MAX), Format::DecimalSi),
+            amount => (quantity(amount).amount(), quantity(amount).format()),
+        };
+        let account = account(&AccountKey::new(policy, resource, "")).unwrap_or(AccountId::from_index(u32::MAX));
+        Charge { account, amount, format, terms }
+    };
+    charges.map(charge).collect()
+}
+
+fn to_limit(limit: &str) -> Limit {
+    let amount = |text: &str| match text {
+        "max" => Amount::from_nanos(i128::MAX),
+        text => quantity(text).amount(),
+    };
+    match (limit, limit.strip_prefix('~')) {
+        ("none", _) => Limit::Unlimited,
+        (_, Some(observed)) => Limit::Observed(amount(observed)),
+        (enforced, None) => Limit::Enforced(amount(enforced)),
+    }
+}
+
+fn state_word(state: &State) -> &'static str {
+    match state {
+        State::Charged => "charged",
+        State::Held { .. } => "held",
+        State::Waiting(Wait { discipline: Discipline::Greedy, .. }) => "waiting-greedy",
+        State::Waiting(Wait { discipline: Discipline::Ordered, .. }) => "waiting-ordered",
+    }
+}
+
 fn error_name(error: &LedgerError) -> &'static str {
     match error {
         LedgerError::AlreadyOpen { .. } => "already-open",
@@ -335,6 +427,7 @@ fn error_name(error: &LedgerError) -> &'static str {
         LedgerError::NegativeLimit => "negative-limit",
         LedgerError::KeyTooLong { .. } => "key-too-long",
         LedgerError::TooManyAccounts => "too-many-accounts",
+        LedgerError::StepTooLarge => "step-too-large",
         LedgerError::UnknownSubject { .. } => "unknown-subject",
         LedgerError::NothingHeld { .. } => "nothing-held",
     }

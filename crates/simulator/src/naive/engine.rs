@@ -1,12 +1,13 @@
 //! The same steps put to the real ledger, and its answers in the same words.
 
 use ledger::{
-    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Position, Reason, Receipt, SubjectId, Wait,
+    AccountId, AccountKey, Charge, Denied, Discipline, Ledger, LedgerError, Planner, Position, Reason, Receipt,
+    SubjectId, Wait,
 };
 use quantity::{Amount, Format};
 
 use super::model::Model;
-use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, Standing, Terms};
+use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Setting, Shown, Standing, Terms, Wish};
 
 /// Asks the ledger, and checks by the way that a step without change left no trace.
 pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
@@ -49,7 +50,58 @@ pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
                 Err(denied) => of_denied(&denied, asked, &charges),
             }
         }
+        Op::Step { settings, subjects } => {
+            let decided = match plan(ledger, settings, subjects) {
+                Ok((plan, asked, charges)) => plan.decide().map_err(|denied| of_denied(&denied, &asked, &charges)),
+                Err(error) => Err(Said::Error(error)),
+            };
+            match decided {
+                Ok(plan) => of_receipt(ledger.apply_all(plan)),
+                Err(said) => said,
+            }
+        }
     }
+}
+
+/// Plans a step of several parts, limits last: the order of the calls is not to matter.
+pub fn plan<'a>(
+    ledger: &'a Ledger,
+    settings: &[Setting],
+    subjects: &[(u128, Wish)],
+) -> Result<(Planner<'a>, Asked, Vec<Charge>), &'static str> {
+    let mut plan = ledger.plan();
+    for setting in settings {
+        if let Setting::Open { key, limit } = setting {
+            plan.open(name(key), to_limit(*limit)).map_err(|error| error_word(&error))?;
+        }
+    }
+    // By subject, in the order in which they are first named.
+    let mut asked_last: Vec<(u128, Asked)> = Vec::new();
+    for (subject, wish) in subjects {
+        let (asked, done) = match wish {
+            Wish::Release => (Asked::new(), plan.release(SubjectId(*subject))),
+            Wish::Charge { asked, standing } => {
+                let charges = charges_on(|key| plan.account(key), asked);
+                (asked.clone(), plan.charge(SubjectId(*subject), &charges, &to_standing(standing)))
+            }
+        };
+        done.map_err(|error| error_word(&error))?;
+        match asked_last.iter_mut().find(|(other, _)| other == subject) {
+            Some((_, last)) => *last = asked,
+            None => asked_last.push((*subject, asked)),
+        }
+    }
+    let asked: Asked = asked_last.into_iter().flat_map(|(_, asked)| asked).collect();
+    let charges = charges_on(|key| plan.account(key), &asked);
+    for setting in settings {
+        if let Setting::SetLimit { key, limit } = setting {
+            let account = plan.account(&name(key));
+            // A negative limit is refused whether or not the account is there.
+            let account = account.unwrap_or(AccountId::from_index(u32::MAX));
+            plan.set_limit(account, to_limit(*limit)).map_err(|error| error_word(&error))?;
+        }
+    }
+    Ok((plan, asked, charges))
 }
 
 /// Compares everything the ledger shows with the model; says the first difference.
@@ -106,8 +158,12 @@ pub fn name(key: &Key) -> AccountKey {
 }
 
 pub fn charges(ledger: &Ledger, asked: &Asked) -> Vec<Charge> {
+    charges_on(|key| ledger.account(key), asked)
+}
+
+fn charges_on(account: impl Fn(&AccountKey) -> Option<AccountId>, asked: &Asked) -> Vec<Charge> {
     let charge = |(key, amount, format, terms): &(Key, i128, u8, Terms)| Charge {
-        account: ledger.account(&name(key)).unwrap_or(AccountId::from_index(u32::MAX)),
+        account: account(&name(key)).unwrap_or(AccountId::from_index(u32::MAX)),
         amount: Amount::from_nanos(*amount),
         format: Format::from_u8(*format).unwrap_or_default(),
         terms: match terms {
@@ -176,6 +232,7 @@ fn of_receipt(receipt: Receipt) -> Said {
         ledger::Outcome::Expired { subjects } => Outcome::Expired(plain(subjects)),
         ledger::Outcome::LimitSet => Outcome::LimitSet,
         ledger::Outcome::Closed => Outcome::Closed,
+        ledger::Outcome::Step { queued } => Outcome::Step { queued: plain(queued) },
     };
     Said::Done { sequence: receipt.sequence, changed: receipt.changed, outcome, woken: plain(receipt.woken) }
 }
@@ -219,6 +276,7 @@ fn error_word(error: &LedgerError) -> &'static str {
         LedgerError::NegativeLimit => "negative limit",
         LedgerError::KeyTooLong { .. } => "key too long",
         LedgerError::TooManyAccounts => "too many accounts",
+        LedgerError::StepTooLarge => "step too large",
         LedgerError::UnknownSubject { .. } => "unknown subject",
         LedgerError::NothingHeld { .. } => "nothing held",
     }

@@ -2,7 +2,7 @@
 //!
 //! The world is small on purpose, so that steps meet: few accounts, few subjects, amounts near the limits.
 
-use super::ops::{Asked, Key, Limit, Op, Standing, Terms};
+use super::ops::{Asked, Key, Limit, Op, Setting, Standing, Terms, Wish};
 
 /// Answers `choose(n)` with a number below `n`.
 pub trait Choose {
@@ -39,17 +39,13 @@ const RESOURCES: [&str; 2] = ["cpu", "memory"];
 impl World {
     /// One step. Charges dominate; limits are low enough that about a third of them do not fit.
     pub fn op(&self, choose: &mut impl Choose, now: i64) -> Op {
-        match choose.below(36) {
+        match choose.below(40) {
             0..=15 => {
-                let (subject, mut asked) = (self.subject(choose), self.asked(choose));
-                let (terms, standing) = manner(choose, now);
-                // Mostly all on the same terms, as the rules of one family are.
-                let mixed = choose.below(4) == 0;
-                for wish in &mut asked {
-                    wish.3 = if mixed { one_of_terms(choose) } else { terms };
-                }
+                let subject = self.subject(choose);
+                let (asked, standing) = self.charges(choose, now);
                 Op::Charge { subject, asked, standing }
             }
+            36..=39 => self.step(choose, now),
             16..=19 => Op::Release { subject: self.subject(choose) },
             20 | 21 => Op::Settle { subject: self.subject(choose) },
             22 | 23 => Op::Expire { now },
@@ -58,6 +54,37 @@ impl World {
             29 => Op::Close { key: self.key(choose) },
             _ => Op::WhatIf { subject: self.subject(choose), asked: self.asked(choose) },
         }
+    }
+
+    /// A step of several parts: mostly two or three subjects, and now and then an account.
+    pub fn step(&self, choose: &mut impl Choose, now: i64) -> Op {
+        let setting = |choose: &mut _| match Choose::below(choose, 8) {
+            0 | 1 => Some(Setting::Open { key: self.key(choose), limit: limit(choose) }),
+            2 => Some(Setting::SetLimit { key: self.key(choose), limit: limit(choose) }),
+            _ => None,
+        };
+        let settings: Vec<Setting> = (0..2).filter_map(|_| setting(choose)).collect();
+        let wish = |choose: &mut _| match Choose::below(choose, 4) {
+            0 => Wish::Release,
+            _ => {
+                let (asked, standing) = self.charges(choose, now);
+                Wish::Charge { asked, standing }
+            }
+        };
+        let count = 1 + choose.below(4);
+        let subjects = (0..count).map(|_| (self.subject(choose), wish(choose))).collect();
+        Op::Step { settings, subjects }
+    }
+
+    fn charges(&self, choose: &mut impl Choose, now: i64) -> (Asked, Standing) {
+        let mut asked = self.asked(choose);
+        let (terms, standing) = manner(choose, now);
+        // Mostly all on the same terms, as the rules of one family are.
+        let mixed = choose.below(4) == 0;
+        for wish in &mut asked {
+            wish.3 = if mixed { one_of_terms(choose) } else { terms };
+        }
+        (asked, standing)
     }
 
     /// The steps that open every account, for runs that should not start empty.

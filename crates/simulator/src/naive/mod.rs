@@ -7,3 +7,4 @@ pub mod engine;
 pub mod generate;
 pub mod model;
 pub mod ops;
+mod step;

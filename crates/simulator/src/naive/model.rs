@@ -9,25 +9,25 @@ use super::ops::{Asked, Key, Limit, Lines, No, Op, Outcome, Said, Seen, Shown, S
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub sequence: u64,
-    accounts: BTreeMap<Key, Account>,
-    subjects: BTreeMap<u128, Subject>,
+    pub(super) accounts: BTreeMap<Key, Account>,
+    pub(super) subjects: BTreeMap<u128, Subject>,
 }
 
 #[derive(Clone, Debug)]
-struct Account {
-    limit: Limit,
-    format: u8,
+pub(super) struct Account {
+    pub limit: Limit,
+    pub format: u8,
 }
 
 #[derive(Clone, Debug)]
-struct Subject {
+pub(super) struct Subject {
     sequence: u64,
     lines: Lines,
-    state: State,
+    pub state: State,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+pub(super) enum State {
     Charged,
     Held {
         until: i64,
@@ -58,7 +58,7 @@ impl Subject {
     }
 
     /// The lines that count, with the format of the one that counts.
-    fn occupied_lines(&self) -> Lines {
+    pub fn occupied_lines(&self) -> Lines {
         match &self.state {
             State::Charged => self.lines.clone(),
             State::Waiting { has, .. } => has.clone(),
@@ -81,7 +81,7 @@ impl Subject {
     }
 }
 
-fn larger(settled: &Lines, wanted: &Lines) -> Lines {
+pub(super) fn larger(settled: &Lines, wanted: &Lines) -> Lines {
     let mut larger = wanted.clone();
     for (key, line) in settled {
         if line.0 > amount(wanted, key) {
@@ -91,11 +91,11 @@ fn larger(settled: &Lines, wanted: &Lines) -> Lines {
     larger
 }
 
-fn amount(lines: &Lines, key: &Key) -> i128 {
+pub(super) fn amount(lines: &Lines, key: &Key) -> i128 {
     lines.get(key).map_or(0, |line| line.0)
 }
 
-type Place = (Reverse<i64>, i64, String, u128);
+pub(super) type Place = (Reverse<i64>, i64, String, u128);
 
 impl Model {
     pub fn step(&mut self, op: &Op) -> Said {
@@ -111,6 +111,7 @@ impl Model {
             Op::Settle { subject } => self.settle(*subject),
             Op::Expire { now } => self.expire(*now),
             Op::WhatIf { subject, asked } => self.what_if(*subject, asked),
+            Op::Step { settings, subjects } => self.step_all(settings, subjects),
         }
     }
 
@@ -290,7 +291,7 @@ impl Model {
     }
 
     /// What a subject has for certain.
-    fn has(&self, id: u128) -> Lines {
+    pub(super) fn has(&self, id: u128) -> Lines {
         self.subjects.get(&id).map_or_else(Lines::new, |subject| match &subject.state {
             State::Charged => subject.lines.clone(),
             State::Held { settled, .. } => settled.clone(),
@@ -299,7 +300,13 @@ impl Model {
     }
 
     /// The same request again gets the same answer.
-    fn repeated(&self, id: u128, lines: &Lines, waited_for: &BTreeSet<Key>, standing: &Standing) -> Option<Said> {
+    pub(super) fn repeated(
+        &self,
+        id: u128,
+        lines: &Lines,
+        waited_for: &BTreeSet<Key>,
+        standing: &Standing,
+    ) -> Option<Said> {
         let done = |outcome, sequence| Said::Done { sequence, changed: false, outcome, woken: vec![] };
         let Some(subject) = self.subjects.get(&id) else {
             return lines.is_empty().then(|| done(Outcome::Granted, self.sequence));
@@ -373,7 +380,7 @@ impl Model {
         Said::Would(shown.collect())
     }
 
-    fn unchanged(&self, outcome: Outcome) -> Said {
+    pub(super) fn unchanged(&self, outcome: Outcome) -> Said {
         Said::Done { sequence: self.sequence, changed: false, outcome, woken: vec![] }
     }
 
@@ -385,7 +392,7 @@ impl Model {
     }
 
     /// Exchanges everything a subject has.
-    fn put(&mut self, id: u128, new: Option<(Lines, State)>) {
+    pub(super) fn put(&mut self, id: u128, new: Option<(Lines, State)>) {
         let Some((lines, state)) = new else {
             self.subjects.remove(&id);
             return;
@@ -404,7 +411,7 @@ impl Model {
     }
 
     /// Serves the best-placed waiter that may go, until none may.
-    fn wake(&mut self) -> Vec<u128> {
+    pub(super) fn wake(&mut self) -> Vec<u128> {
         let mut woken = Vec::new();
         while let Some(id) = self.first_to_serve() {
             let lines = self.subjects[&id].lines.clone();
@@ -436,7 +443,7 @@ impl Model {
     }
 
     /// Whether an ordered waiter ahead of a place wants more of an account than is left.
-    fn cut(&self, key: &Key, place: &Place) -> bool {
+    pub(super) fn cut(&self, key: &Key, place: &Place) -> bool {
         self.places().any(|(ahead, ordered)| {
             let need = self.subjects[&ahead.3].need(key);
             ordered && ahead < *place && ahead.3 != place.3 && need > 0 && !self.has_room(key, need)
@@ -466,7 +473,7 @@ impl Model {
         lines.retain(|_, (wanted, _)| *wanted != 0);
     }
 
-    fn refusing(&self, id: u128, target: &Lines) -> Vec<No> {
+    pub(super) fn refusing(&self, id: u128, target: &Lines) -> Vec<No> {
         let mut no = Vec::new();
         for (key, (wanted, _)) in target {
             let growth = wanted - self.subjects.get(&id).map_or(0, |subject| subject.occupied(key));
@@ -481,7 +488,7 @@ impl Model {
         no
     }
 
-    fn lines(&self, asked: &Asked, terms: &BTreeMap<Key, Terms>) -> Result<Lines, Said> {
+    pub(super) fn lines(&self, asked: &Asked, terms: &BTreeMap<Key, Terms>) -> Result<Lines, Said> {
         let bad = |key: &Key, reason, requested| {
             let (used, held) = if self.accounts.contains_key(key) { (self.used(key), self.held(key)) } else { (0, 0) };
             No { key: key.clone(), reason, requested, used, held }
@@ -513,7 +520,7 @@ impl Model {
 }
 
 /// The terms of each account: the strictest of those asked for, where the standing allows them.
-fn terms_of(asked: &Asked, standing: &Standing) -> BTreeMap<Key, Terms> {
+pub(super) fn terms_of(asked: &Asked, standing: &Standing) -> BTreeMap<Key, Terms> {
     let mut strictest: BTreeMap<Key, Terms> = BTreeMap::new();
     for (key, _, _, terms) in asked {
         let terms = match (terms, standing) {
@@ -525,6 +532,6 @@ fn terms_of(asked: &Asked, standing: &Standing) -> BTreeMap<Key, Terms> {
     strictest
 }
 
-fn is_negative(limit: Limit) -> bool {
+pub(super) fn is_negative(limit: Limit) -> bool {
     matches!(limit, Limit::Enforced(amount) | Limit::Observed(amount) if amount < 0)
 }

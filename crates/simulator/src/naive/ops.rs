@@ -45,14 +45,54 @@ pub enum Standing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
+    Open {
+        key: Key,
+        limit: Limit,
+    },
+    SetLimit {
+        key: Key,
+        limit: Limit,
+    },
+    Close {
+        key: Key,
+    },
+    Charge {
+        subject: u128,
+        asked: Asked,
+        standing: Standing,
+    },
+    Release {
+        subject: u128,
+    },
+    Settle {
+        subject: u128,
+    },
+    Expire {
+        now: i64,
+    },
+    WhatIf {
+        subject: u128,
+        asked: Asked,
+    },
+    /// All of it or nothing. Of several words on one subject the last one counts.
+    Step {
+        settings: Vec<Setting>,
+        subjects: Vec<(u128, Wish)>,
+    },
+}
+
+/// What a step does to an account. Opening one that is open changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
     Open { key: Key, limit: Limit },
     SetLimit { key: Key, limit: Limit },
-    Close { key: Key },
-    Charge { subject: u128, asked: Asked, standing: Standing },
-    Release { subject: u128 },
-    Settle { subject: u128 },
-    Expire { now: i64 },
-    WhatIf { subject: u128, asked: Asked },
+}
+
+/// What a step does to a subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Charge { asked: Asked, standing: Standing },
+    Release,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +107,19 @@ pub enum Said {
 pub enum Outcome {
     Opened,
     Granted,
-    Held { until: i64 },
+    Held {
+        until: i64,
+    },
     Queued,
     Released,
     Settled,
     Expired(Vec<u128>),
     LimitSet,
     Closed,
+    /// Of a step of several parts: who is in line after it.
+    Step {
+        queued: Vec<u128>,
+    },
 }
 
 /// One refusing account.

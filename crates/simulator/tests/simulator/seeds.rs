@@ -82,6 +82,7 @@ fn broken_engines_are_caught_by_the_promise_they_break() {
         (Mutation::PublishesTooLittle, &["A8"]),
         (Mutation::WakesTwice, &["A3"]),
         (Mutation::ChargesWhatItDenied, &["A3", "A4", "B6"]),
+        (Mutation::UndoneStepLeavesATrace, &["A1", "A2", "A3", "A4", "B6"]),
     ];
     for (mutation, letters) in expected {
         let (seed, trouble) = is_caught(mutation).expect("the test above says that it is");
