@@ -4,15 +4,24 @@
 //! line in [`all`].
 
 pub mod capsule;
+mod consequence;
 pub mod family;
 pub mod kubernetes;
+mod manifest;
 pub mod metrics;
-pub mod relief;
+mod refusal;
+mod view;
+mod virtuals;
 
-pub use family::{
-    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Dependent, Families, Family, Kept, Made, Near,
-    Operation, Picks, PolicyObject, Projected, Right, SubjectLine, VirtualResource, VirtualWrite, World,
+pub use consequence::{
+    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Must, Place, RefusedWrite, companion_uid, marked_uid,
 };
+pub(crate) use family::put_status;
+pub use family::{Admission, Change, Families, Family, Operation, Picks, PolicyObject, Projected, Right, picks};
+pub use manifest::{Manifest, Plural, Plurals, holds};
+pub use refusal::{Denial, DenialLine, Refusal, RefusalCause, RefusalKind};
+pub use view::{BalanceLine, Balances, Nothing, Parsed, SubjectLine, View, World};
+pub use virtuals::{VirtualResource, VirtualWrite};
 
 use std::sync::Arc;
 

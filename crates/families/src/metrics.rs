@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 use rules::GroupResource;
 use serde_json::Value;
 
-use crate::family::Balances;
+use crate::Balances;
 
 /// What a metric is.
 #[derive(Debug, PartialEq, Eq)]

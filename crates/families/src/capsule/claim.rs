@@ -12,8 +12,8 @@ use super::in_use::{holders, in_use};
 use super::pool::{Amounts, CLAIMS, Pool, RELEASE, is_released, read_amounts};
 use super::status::time;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
-use crate::family::{Admission, Balances, Change, Dependent, Near, Operation, Projected, World, put_status};
 use crate::kubernetes::validate::amounts;
+use crate::{Admission, Balances, Change, Operation, Place, Projected, View, World, put_status};
 
 pub const QUOTA_PREFIX: &str = "capsule-pool-";
 
@@ -93,9 +93,9 @@ fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
 }
 
 /// What may not happen to a claim while its resources are in use, or (by the documentation) while it has them.
-pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(), String> {
+pub fn guard(change: &Change<'_>, view: &dyn View, reading: Reading) -> Result<(), String> {
     let pool = text(change.old, &["spec", "pool"]);
-    let used = || is_in_use(change.old, change.namespace, near, reading);
+    let used = || is_in_use(change.old, change.namespace, view, reading);
     let is_leaving = |claim: &Value| at(claim, &["metadata", "deletionTimestamp"]).is_some();
     // A deletion that waits for finalizers is one all the same, from the moment it is asked for.
     let Some(new) = change.new.filter(|new| !is_leaving(new) || is_leaving(change.old)) else {
@@ -112,7 +112,7 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
     if !(resized || moved) {
         return Ok(());
     }
-    let allocated = near.explain(subject(change.old)).has_of(&policy_name(&pools(), "", pool));
+    let allocated = view.explain(subject(change.old)).has_of(&policy_name(&pools(), "", pool));
     let forbidden = match reading {
         // "can not be expanded or shrunk, without releasing": the write that releases it may resize it.
         Reading::Documentation => allocated && (resized && !moved && !is_released(new) || used()),
@@ -125,19 +125,19 @@ pub fn guard(change: &Change<'_>, near: &dyn Near, reading: Reading) -> Result<(
 }
 
 /// Whether the usage of the pool's ResourceQuota needs this claim.
-fn is_in_use(claim: &Value, namespace: &str, near: &dyn Near, reading: Reading) -> bool {
-    in_use(text(claim, &["spec", "pool"]), namespace, near, reading).contains(&subject(claim))
+fn is_in_use(claim: &Value, namespace: &str, view: &dyn View, reading: Reading) -> bool {
+    in_use(text(claim, &["spec", "pool"]), namespace, view, reading).contains(&subject(claim))
 }
 
 pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> Projected {
     // Whether a claim has its resources is known only where the ledger is; readers see what was published.
-    let Some(near) = balances.near() else { return Projected::Unchanged };
+    let Some(view) = balances.view() else { return Projected::Unchanged };
     let namespace = text(claim, &["metadata", "namespace"]).to_string();
     let mut status = claim.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     let generation = claim.pointer("/metadata/generation").cloned().unwrap_or(Value::Null);
     let before = status.remove("conditions").unwrap_or(Value::Null);
-    let mut now = Conditions { before, now: time(near.now_ms()), list: Vec::new(), generation: generation.clone() };
-    match pool_of(claim, &namespace, near) {
+    let mut now = Conditions { before, now: time(view.now_ms()), list: Vec::new(), generation: generation.clone() };
+    match pool_of(claim, &namespace, view) {
         Err(why) => {
             status.remove("pool");
             now.push("Ready", "False", "Failed", why, false);
@@ -146,7 +146,7 @@ pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> 
             status.insert("pool".into(), json!({"name": name, "uid": uid}));
             now.push("Ready", "True", "Succeeded", "reconciled".into(), false);
             if !is_released(claim) {
-                say_standing(claim, &namespace, &name, near, reading, &mut now);
+                say_standing(claim, &namespace, &name, view, reading, &mut now);
             }
         }
     }
@@ -158,15 +158,15 @@ pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> 
 }
 
 /// The pool the claim is assigned to, with its uid; or why it is not.
-fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, Value), String> {
+fn pool_of(claim: &Value, namespace: &str, view: &dyn View) -> Result<(String, Value), String> {
     let name = text(claim, &["spec", "pool"]);
     if name.is_empty() {
         return Err("no pool reference was defined".into());
     }
-    let Some(pool) = near.get(&pools(), "", name) else {
+    let Some(pool) = view.get(&pools(), "", name) else {
         return Err(format!("ResourcePool.{GROUP} \"{name}\" not found"));
     };
-    let is_selected = near.looks_into(&policy_name(&pools(), "", name), namespace);
+    let is_selected = view.looks_into(&policy_name(&pools(), "", name), namespace);
     if at(&pool, &["metadata", "deletionTimestamp"]).is_some() || !is_selected {
         return Err("resourcepool not available".into());
     }
@@ -179,10 +179,10 @@ fn pool_of(claim: &Value, namespace: &str, near: &dyn Near) -> Result<(String, V
     Ok((name.to_string(), pool["metadata"]["uid"].clone()))
 }
 
-fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, reading: Reading, now: &mut Conditions) {
+fn say_standing(claim: &Value, namespace: &str, pool: &str, view: &dyn View, reading: Reading, now: &mut Conditions) {
     let policy = policy_name(&pools(), "", pool);
-    let used = || is_in_use(claim, namespace, near, reading);
-    if !near.waits(subject(claim)) {
+    let used = || is_in_use(claim, namespace, view, reading);
+    if !view.waits(subject(claim)) {
         now.push("Exhausted", "False", "NoExhaustions", "resource claimable from pool".into(), true);
         match used() {
             true => now.push("Bound", "True", "InUse", "claim is used".into(), true),
@@ -190,7 +190,7 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
         }
         return;
     }
-    let blocking = near.blocking(subject(claim));
+    let blocking = view.blocking(subject(claim));
     let lines = blocking
         .iter()
         .filter(|line| line.key.policy == policy && line.key.bucket.is_empty() && &*line.key.resource != CLAIMS);
@@ -200,7 +200,7 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
         let requested = Quantity::new(line.amount, line.format);
         match line.blocked_by {
             Some(ahead) => {
-                let ahead = near.explain(ahead);
+                let ahead = view.explain(ahead);
                 let need = ahead.lines.iter().find(|other| other.account == line.account);
                 let need = need.map(|need| Quantity::new(need.amount, need.format)).unwrap_or_default();
                 queued.push(format!("requested: {resource}={requested}, queued: {resource}={need}"));
@@ -227,23 +227,22 @@ fn say_standing(claim: &Value, namespace: &str, pool: &str, near: &dyn Near, rea
 const WAITING_MENDED_MAX: usize = 100;
 
 /// The claims whose status depends on this object's.
-pub fn dependents(resource: &GroupResource, object: &Value, near: &dyn Near, reading: Reading) -> Vec<Dependent> {
+pub fn told_by(resource: &GroupResource, object: &Value, view: &dyn View, reading: Reading) -> Vec<Place> {
     let name = text(object, &["metadata", "name"]);
-    let claim =
-        |namespace: &str, name: &str| Dependent { resource: claims(), namespace: namespace.into(), name: name.into() };
+    let claim = |namespace: &str, name: &str| Place::new(claims(), namespace, name);
     if resource.is("", "resourcequotas") {
         let Some(pool) = name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
         let namespace = text(object, &["metadata", "namespace"]);
-        let in_use = in_use(pool, namespace, near, reading);
+        let in_use = in_use(pool, namespace, view, reading);
         // Those whose word is no longer true; the others need not be looked at again.
-        let holders = holders(pool, namespace, near).into_iter().filter(|one| {
-            let shown = near.get(&claims(), namespace, &one.name);
+        let holders = holders(pool, namespace, view).into_iter().filter(|one| {
+            let shown = view.get(&claims(), namespace, &one.name);
             shown.is_some_and(|shown| is_shown(&shown, "Bound", "True") != in_use.contains(&one.uid))
         });
         return holders.map(|one| claim(namespace, &one.name)).collect();
     }
     if *resource == pools() {
-        let waiting = near.waiting(&policy_name(resource, "", name), WAITING_MENDED_MAX);
+        let waiting = view.waiting(&policy_name(resource, "", name), WAITING_MENDED_MAX);
         return waiting.iter().map(|one| claim(&one.namespace, &one.name)).collect();
     }
     Vec::new()

@@ -12,7 +12,7 @@ use rules::{GroupResource, policy_name};
 use super::claim::{claims, pools, quota_name};
 use super::pool::{CLAIMS, Pool, created_ms};
 use super::{Reading, jit};
-use crate::family::Near;
+use crate::View;
 
 /// Claims of one pool in one namespace that are looked at. Beyond it the youngest are taken for unused.
 const CLAIMS_LOOKED_AT_MAX: usize = 10_000;
@@ -26,10 +26,10 @@ pub struct Holder {
 }
 
 /// The claims of a pool that have their resources in a namespace, oldest first.
-pub fn holders(pool: &str, namespace: &str, near: &dyn Near) -> Vec<Holder> {
+pub fn holders(pool: &str, namespace: &str, view: &dyn View) -> Vec<Holder> {
     let policy = policy_name(&pools(), "", pool);
     let mut holders: Vec<Holder> = Vec::new();
-    for line in near.holders(&policy, CLAIMS, namespace, CLAIMS_LOOKED_AT_MAX) {
+    for line in view.holders(&policy, CLAIMS, namespace, CLAIMS_LOOKED_AT_MAX) {
         if holders.last().is_none_or(|last| last.uid != line.uid) {
             let (uid, name, born) = (line.uid, line.name.clone(), line.born);
             holders.push(Holder { uid, name, born, amounts: BTreeMap::new() });
@@ -41,22 +41,22 @@ pub fn holders(pool: &str, namespace: &str, near: &dyn Near) -> Vec<Holder> {
     // As in the line: whoever was created first is the oldest. Claims that are older than the count of creations have
     // only the clock's word.
     holders.sort_by_cached_key(|one| {
-        let claim = if one.born == 0 { near.get(&claims(), namespace, &one.name) } else { None };
+        let claim = if one.born == 0 { view.get(&claims(), namespace, &one.name) } else { None };
         (one.born, claim.map_or(0, |claim| created_ms(&claim)), one.name.clone())
     });
     holders
 }
 
 /// Usage is laid on the oldest claim first, or (in Capsule's releases) on the one that covers most of it first.
-pub fn in_use(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) -> BTreeSet<SubjectId> {
+pub fn in_use(pool: &str, namespace: &str, view: &dyn View, reading: Reading) -> BTreeSet<SubjectId> {
     let mut found = BTreeSet::new();
-    let mut rest = used(pool, namespace, near, reading);
+    let mut rest = used(pool, namespace, view, reading);
     if rest.values().all(|used| used.is_zero()) {
         return found;
     }
     // A claim that was made for a workload is in use as long as that is there; the others share the rest.
     let (own, left): (Vec<Holder>, Vec<Holder>) =
-        holders(pool, namespace, near).into_iter().partition(|holder| jit::has_workload(&holder.name, near));
+        holders(pool, namespace, view).into_iter().partition(|holder| jit::has_workload(&holder.name, view));
     for holder in own {
         take(&holder, &mut rest);
         found.insert(holder.uid);
@@ -91,12 +91,12 @@ fn lay_on_most_covering(holders: &[Holder], rest: &mut BTreeMap<Arc<str>, Amount
 }
 
 /// What is used of a pool's resources in a namespace, and not by grace of the defaults.
-fn used(pool: &str, namespace: &str, near: &dyn Near, reading: Reading) -> BTreeMap<Arc<str>, Amount> {
+fn used(pool: &str, namespace: &str, view: &dyn View, reading: Reading) -> BTreeMap<Arc<str>, Amount> {
     let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(pool));
-    let Some(pool) = near.get(&pools(), "", pool).and_then(|pool| Pool::read(&pool).ok()) else {
+    let Some(pool) = view.get(&pools(), "", pool).and_then(|pool| Pool::read(&pool).ok()) else {
         return BTreeMap::new();
     };
-    let lines = near.of(&quota).into_iter();
+    let lines = view.of(&quota).into_iter();
     lines
         .filter(|line| line.bucket.is_empty() && pool.hard.contains_key(&line.resource))
         .map(|line| {

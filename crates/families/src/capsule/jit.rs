@@ -10,11 +10,10 @@ use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 use serde_json::{Value, json};
 
-use super::claim::{QUOTA_PREFIX, claims, pools, quota_name, wanted};
+use super::claim::{QUOTA_PREFIX, claims, pools, quota_name, subject, wanted};
 use super::pool::{Pool, show_amounts};
 use super::{GROUP, VERSION, at, text};
-use crate::family::{Change, Near};
-use crate::relief::{COMPANIONS_MAX, ChargeLine, Companion, Plea, Upkeep};
+use crate::{COMPANIONS_MAX, Change, ChargeLine, Companion, Must, RefusedWrite, View, companion_uid};
 
 /// What such a claim's name begins with; the uid of its workload follows. A name never changes, unlike labels and owners,
 /// so that nobody makes such a claim look like any other.
@@ -22,31 +21,31 @@ const NAME_PREFIX: &str = "jit-";
 
 /// The claims that would let a refused workload in. `None` where anything else refuses it as well, or a pool does not
 /// offer claims just in time.
-pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
-    let uid = text(plea.object, &["metadata", "uid"]);
-    let mut companions: Vec<Companion> = Vec::with_capacity(plea.denials.len());
+pub fn companions(refused: &RefusedWrite<'_>, view: &dyn View) -> Option<Vec<Companion>> {
+    let uid = text(refused.object, &["metadata", "uid"]);
+    let mut companions: Vec<Companion> = Vec::with_capacity(refused.denials.len());
     let mut charges = None;
     // The workload's claims so far, by number, with their pools.
     let mut known: Vec<Option<String>> = (0..COMPANIONS_MAX)
         .map(|number| {
-            let claim = near.get(&claims(), plea.namespace, &name_of(uid, number))?;
+            let claim = view.get(&claims(), refused.namespace, &name_of(uid, number))?;
             Some(text(&claim, &["spec", "pool"]).to_string())
         })
         .collect();
-    for denial in plea.denials {
+    for denial in refused.denials {
         if !denial.resource.is("", "resourcequotas") || denial.message.is_some() {
             return None;
         }
         let name = denial.name.strip_prefix(QUOTA_PREFIX)?;
-        let pool = near.get(&pools(), "", name).filter(|pool| offers(pool))?;
-        if !near.looks_into(&policy_name(&pools(), "", name), plea.namespace) {
+        let pool = view.get(&pools(), "", name).filter(|pool| offers(pool))?;
+        if !view.looks_into(&policy_name(&pools(), "", name), refused.namespace) {
             return None;
         }
         let hard = Pool::read(&pool).ok()?.hard;
         if denial.lines.iter().any(|line| !hard.contains_key(&line.account)) {
             return None;
         }
-        let charges: &Vec<ChargeLine> = charges.get_or_insert_with(plea.charges);
+        let charges: &Vec<ChargeLine> = charges.get_or_insert_with(refused.charges);
         let asked = charges.iter().filter(|line| line.policy == denial.policy && hard.contains_key(&line.account));
         let asked = asked.map(|line| (line.account.clone(), Quantity::new(line.amount, line.format)));
         let own = known.iter().position(|pool| pool.as_deref() == Some(name));
@@ -59,10 +58,10 @@ pub fn relieve(plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
                 "kind": "ResourcePoolClaim",
                 "metadata": {
                     "name": claim,
-                    "namespace": plea.namespace,
+                    "namespace": refused.namespace,
                     "generation": 1,
                     "ownerReferences": [{
-                        "apiVersion": plea.object["apiVersion"], "kind": plea.object["kind"], "name": plea.name,
+                        "apiVersion": refused.object["apiVersion"], "kind": refused.object["kind"], "name": refused.name,
                         "uid": uid, "controller": true,
                     }],
                 },
@@ -87,11 +86,15 @@ fn offers(pool: &Value) -> bool {
 }
 
 /// A claim never covers more than its workload takes, and is gone when it takes nothing.
-pub fn attend(claim: &Value, charges: &[ChargeLine]) -> Upkeep {
+pub fn must_be(claim: &Value, view: &dyn View) -> Must {
+    let Some(workload) = made_for(claim) else { return Must::AsItIs };
     let (namespace, pool) = (text(claim, &["metadata", "namespace"]), text(claim, &["spec", "pool"]));
     let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(pool));
-    let taken: BTreeMap<&Arc<str>, Amount> =
-        charges.iter().filter(|line| line.policy == quota).map(|line| (&line.account, line.amount)).collect();
+    let lines = view.explain(workload).lines.into_iter();
+    let taken: BTreeMap<Arc<str>, Amount> = lines
+        .filter(|line| line.key.policy == quota && line.key.bucket.is_empty())
+        .map(|line| (line.key.resource, line.amount))
+        .collect();
     let claimed = wanted(claim);
     let mut left = claimed.clone();
     for (name, amount) in &mut left {
@@ -101,36 +104,47 @@ pub fn attend(claim: &Value, charges: &[ChargeLine]) -> Upkeep {
         }
     }
     if left == claimed {
-        return Upkeep::AsItIs;
+        return Must::AsItIs;
     }
     left.retain(|_, amount| !amount.is_zero());
     if left.is_empty() {
-        return Upkeep::Gone;
+        return Must::Gone;
     }
     let mut claim = claim.clone();
     claim["spec"]["claim"] = show_amounts(left);
-    Upkeep::Changed(claim)
+    Must::Be(claim)
+}
+
+/// The object that a claim is the companion of. A claim that merely has the name of one is nobody's.
+fn made_for(claim: &Value) -> Option<SubjectId> {
+    let of = workload_in(text(claim, &["metadata", "name"]))?;
+    (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == subject(claim)).then_some(of)
 }
 
 /// The workload a claim was made for, while that takes what the claim gives.
-fn workload(claim: &str, near: &dyn Near) -> Option<SubjectId> {
-    let uid: String = claim.strip_prefix(NAME_PREFIX)?.chars().take(UID_CHARS).filter(|c| *c != '-').collect();
-    let uid = SubjectId(u128::from_str_radix(&uid, 16).ok()?);
-    matches!(near.explain(uid).state, Some(State::Charged | State::Held { .. })).then_some(uid)
+fn workload(claim: &str, view: &dyn View) -> Option<SubjectId> {
+    let uid = workload_in(claim)?;
+    matches!(view.explain(uid).state, Some(State::Charged | State::Held { .. })).then_some(uid)
 }
 
 const UID_CHARS: usize = 36;
 
+/// The uid in the name of such a claim.
+fn workload_in(claim: &str) -> Option<SubjectId> {
+    let uid: String = claim.strip_prefix(NAME_PREFIX)?.chars().take(UID_CHARS).filter(|c| *c != '-').collect();
+    u128::from_str_radix(&uid, 16).ok().map(SubjectId)
+}
+
 /// Whether the claim was made for a workload that is still there.
-pub fn has_workload(claim: &str, near: &dyn Near) -> bool {
-    workload(claim, near).is_some()
+pub fn has_workload(claim: &str, view: &dyn View) -> bool {
+    workload(claim, view).is_some()
 }
 
 /// Such a claim is its workload's, and nobody else's to change.
-pub fn guard(change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
+pub fn guard(change: &Change<'_>, view: &dyn View) -> Result<(), String> {
     let same_spec = change.new.is_some_and(|new| new.get("spec") == change.old.get("spec"));
     let released = change.new.is_some_and(super::is_released);
-    if (same_spec && !released) || !has_workload(change.name, near) {
+    if (same_spec && !released) || !has_workload(change.name, view) {
         return Ok(());
     }
     Err(format!("the claim was made for the workload {} and goes with it", change.name.trim_start_matches(NAME_PREFIX)))

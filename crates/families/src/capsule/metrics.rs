@@ -12,7 +12,7 @@ use super::claim::{claims, pools, wanted};
 use super::pool::{CLAIMS, read_amounts};
 use super::quota::{USAGE, shown_usage};
 use super::{GLOBAL_CUSTOM_QUOTAS, GROUP, Kind, at, items, text};
-use crate::family::BalanceLine;
+use crate::BalanceLine;
 use crate::metrics::{Metric, Samples, Survey};
 
 const OF_POOL: &[&str] = &["pool", "resource"];

@@ -51,12 +51,11 @@ use quantity::Amount;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
-use crate::family::{
-    Admission, Balances, Change, Denial, Dependent, Family, Kept, Near, Nothing, Operation, PolicyObject, Projected,
-    VirtualResource, World,
+use crate::metrics::{Samples, Survey};
+use crate::{
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Place, Plural,
+    PolicyObject, Projected, Refusal, View, World,
 };
-use crate::metrics::{Metric, Samples, Survey};
-use crate::relief::{ChargeLine, Companion, Plea, Upkeep};
 
 pub const GROUP: &str = "capsule.clastix.io";
 pub const VERSION: &str = "v1beta2";
@@ -115,89 +114,64 @@ impl Capsule {
     }
 }
 
+const CUSTOM: Plural = Plural(GROUP, CUSTOM_QUOTAS);
+const GLOBAL: Plural = Plural(GROUP, GLOBAL_CUSTOM_QUOTAS);
+const POOLS: Plural = Plural(GROUP, RESOURCE_POOLS);
+const CLAIMS: Plural = Plural(GROUP, RESOURCE_POOL_CLAIMS);
+const QUOTAS: Plural = Plural("", "resourcequotas");
+
+static MANIFEST: Manifest = Manifest {
+    name: "capsule",
+    policies: &[CUSTOM, GLOBAL, POOLS],
+    projected: &[CLAIMS],
+    naming: &[CUSTOM, GLOBAL],
+    selecting: &[GLOBAL, POOLS],
+    keeping: &[POOLS],
+    // Pools that nodes size, and what pools provision.
+    shaped: &[POOLS, QUOTAS],
+    watched: &[Plural("", "nodes"), Plural("", "namespaces"), POOLS, QUOTAS],
+    meaning: &[Plural("apiextensions.k8s.io", "customresourcedefinitions")],
+    virtuals: &[virtual_ledger::RESOURCE],
+    metrics: metrics::ALL,
+    ..Manifest::EMPTY
+};
+
 impl Family for Capsule {
-    fn name(&self) -> &'static str {
-        "capsule"
+    fn manifest(&self) -> &Manifest {
+        &MANIFEST
     }
 
     fn definitions(&self) -> Vec<Value> {
         definitions::definitions()
     }
 
-    fn policies(&self) -> Vec<GroupResource> {
-        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone(), claim::pools()]
+    fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+        let objects = |places: Vec<Place>| places.into_iter().map(Affected::Object).collect();
+        match cause {
+            Cause::Written(change) if *change.resource == nodes::nodes() => objects(nodes::sized_by(change, view)),
+            Cause::Written(change) => objects(provision::concerned(change, view)),
+            Cause::Moved { name, part, .. } => objects(vec![provision::place(name, part)]),
+            Cause::Refused(refused) => {
+                let companions = jit::companions(refused, view).unwrap_or_default();
+                companions.into_iter().map(Affected::Companion).collect()
+            }
+            // Usage of a pool's ResourceQuota decides which claims are in use; a pool's balance, what waiting claims tell.
+            Cause::Shown { resource, object } => {
+                let told = claim::told_by(resource, object, view, self.settings.reading);
+                told.into_iter().map(Affected::Status).collect()
+            }
+        }
     }
 
-    fn projected(&self) -> Vec<GroupResource> {
-        vec![claim::claims()]
+    fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
+        match Kind::of(object.resource) {
+            Some(Kind::ResourcePool) => Ok(nodes::must_be(object.object, view)?),
+            Some(Kind::ResourcePoolClaim) => Ok(jit::must_be(object.object, view)),
+            _ => Ok(provision::must_be(object, view)),
+        }
     }
 
-    fn naming(&self) -> Vec<GroupResource> {
-        vec![self.custom_quotas.clone(), self.global_custom_quotas.clone()]
-    }
-
-    fn queueing(&self) -> Vec<GroupResource> {
-        vec![claim::pools()]
-    }
-
-    fn selecting(&self) -> Vec<GroupResource> {
-        vec![self.global_custom_quotas.clone(), claim::pools()]
-    }
-
-    fn kept(&self, policy: &GroupResource, name: &str, namespace: &str) -> Option<Kept> {
-        let quota = claim::quota_name(name);
-        (*policy == claim::pools()).then(|| Kept {
-            resource: GroupResource::core("resourcequotas"),
-            namespace: namespace.into(),
-            name: quota.into(),
-        })
-    }
-
-    fn keep(&self, resource: &GroupResource, namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
-        if resource.is("", "resourcequotas") { provision::kept_spec(namespace, name, near) } else { None }
-    }
-
-    fn provide(&self, resource: &GroupResource, namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
-        if resource.is("", "resourcequotas") { provision::provided(namespace, name, near) } else { None }
-    }
-
-    fn derived(&self) -> Vec<GroupResource> {
-        vec![claim::pools()]
-    }
-
-    fn derive(&self, object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
-        nodes::derive(object.object, near)
-    }
-
-    fn leads(&self) -> Vec<GroupResource> {
-        vec![nodes::nodes()]
-    }
-
-    fn may_lead(&self, resource: &GroupResource, _: &str, _: &dyn World) -> bool {
-        resource.is("", "nodes")
-    }
-
-    fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
-        nodes::followers(change, near)
-    }
-
-    fn relieve(&self, plea: &Plea<'_>, near: &dyn Near) -> Option<Vec<Companion>> {
-        jit::relieve(plea, near)
-    }
-
-    fn attend(&self, companion: &Value, charges: &[ChargeLine]) -> Upkeep {
-        jit::attend(companion, charges)
-    }
-
-    fn depends_on(&self) -> Vec<GroupResource> {
-        vec![GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")]
-    }
-
-    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
-        self.compile_among(policy, &Nothing)
-    }
-
-    fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
             Kind::ResourcePool => pool::compile(policy),
             kind => quota::compile(kind, policy, &self.settings, world),
@@ -242,21 +216,21 @@ impl Family for Capsule {
         }
     }
 
-    fn guard(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
-        let Some(kind) = Kind::of(change.resource) else { return Ok(()) };
+    fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+        let Some(kind) = Kind::of(change.resource).filter(|_| !change.old.is_null()) else { return Ok(()) };
         if kind == Kind::ResourcePoolClaim {
-            jit::guard(change, near)?;
-            return claim::guard(change, near, self.settings.reading);
+            jit::guard(change, view)?;
+            return Ok(claim::guard(change, view, self.settings.reading)?);
         }
         let Some(new) = change.new else { return Ok(()) };
         if kind == Kind::ResourcePool {
-            return pool::check_shrinking(new, &near.of(&policy_name(change.resource, "", change.name)));
+            return Ok(pool::check_shrinking(new, &view.of(&policy_name(change.resource, "", change.name)))?);
         }
         if self.settings.reading == Reading::Documentation {
             return Ok(());
         }
-        let lines = near.of(&policy_name(change.resource, change.namespace, change.name));
-        quota::check_change(kind, change.old, new, &lines)
+        let lines = view.of(&policy_name(change.resource, change.namespace, change.name));
+        Ok(quota::check_change(kind, change.old, new, &lines)?)
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
@@ -266,11 +240,6 @@ impl Family for Capsule {
             Some(kind) => status::project(kind, resource, object, balances, &self.settings),
             None => Projected::Unchanged,
         }
-    }
-
-    /// Usage of a pool's ResourceQuota decides which claims are in use; a pool's balance, what waiting claims tell.
-    fn dependents(&self, resource: &GroupResource, object: &Value, near: &dyn Near) -> Vec<Dependent> {
-        claim::dependents(resource, object, near, self.settings.reading)
     }
 
     fn words(&self, denial: &Denial) -> String {
@@ -285,16 +254,8 @@ impl Family for Capsule {
         loops::start(client, &self.settings.loops)
     }
 
-    fn metrics(&self) -> &'static [&'static Metric] {
-        metrics::ALL
-    }
-
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
         metrics::sample(&self.custom_quotas, survey, out);
-    }
-
-    fn virtual_resources(&self) -> Vec<VirtualResource> {
-        vec![virtual_ledger::RESOURCE]
     }
 
     fn virtual_objects(

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::claim::pools;
 use super::pool::RESOURCES_MAX;
 use super::{at, text};
-use crate::family::{BalanceLine, Change, Dependent, Made, Near};
+use crate::{BalanceLine, Change, Must, Parsed, Place, View};
 
 /// Digits in one part of a share. More would only serve to overflow.
 const SHARE_DIGITS_MAX: usize = 9;
@@ -127,10 +127,12 @@ pub fn sizes(pool: &Value, resource: &str) -> bool {
 }
 
 /// The pool with the amounts that its nodes give it, when they differ from what it has.
-pub fn derive(pool: &Value, near: &dyn Near) -> Result<Option<Value>, String> {
+pub fn must_be(pool: &Value, view: &dyn View) -> Result<Must, String> {
     let mut errors = Vec::new();
-    let Some(sizing) = Sizing::read(pool, &mut errors).filter(|_| errors.is_empty()) else { return Ok(None) };
-    let made = near.made(&nodes(), "", &|node| -> Made { Arc::new(Node::read(node)) });
+    let Some(sizing) = Sizing::read(pool, &mut errors).filter(|_| errors.is_empty()) else {
+        return Ok(Must::AsItIs);
+    };
+    let made = view.parsed(&nodes(), "", &|node| -> Parsed { Arc::new(Node::read(node)) });
     let nodes = made.iter().filter_map(|made| made.downcast_ref::<Node>());
     let selected: Vec<&Node> = nodes.filter(|node| sizing.selector.matches(&node.labels)).collect();
     let mut sized = pool.clone();
@@ -148,7 +150,7 @@ pub fn derive(pool: &Value, near: &dyn Near) -> Result<Option<Value>, String> {
         }
     }
     sized["spec"]["quota"]["hard"] = Value::Object(hard);
-    Ok((sized != *pool).then_some(sized))
+    Ok(Must::differ(pool, sized))
 }
 
 fn amount_of(name: &str, share: Share, nodes: &[&Node]) -> Result<Quantity, String> {
@@ -170,20 +172,14 @@ fn amount_of(name: &str, share: Share, nodes: &[&Node]) -> Result<Quantity, Stri
 }
 
 /// The pools that a change of a node may resize. A heartbeat resizes none.
-pub fn followers(change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+pub fn sized_by(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let new = change.new.unwrap_or(&Value::Null);
     let same = |path: &[&str]| at(change.old, path) == at(new, path);
     if change.new.is_some() && same(&["metadata", "labels"]) && same(&["status", "allocatable"]) {
         return Vec::new();
     }
-    let sized = near.list(&pools(), "").into_iter().filter(|pool| at(pool, &["spec", "nodes"]).is_some());
-    sized
-        .map(|pool| Dependent {
-            resource: pools(),
-            namespace: "".into(),
-            name: text(&pool, &["metadata", "name"]).into(),
-        })
-        .collect()
+    let sized = view.list(&pools(), "").into_iter().filter(|pool| at(pool, &["spec", "nodes"]).is_some());
+    sized.map(|pool| Place::new(pools(), "", text(&pool, &["metadata", "name"]))).collect()
 }
 
 /// Of a pool that nodes size: what is claimed beyond what they give. `None` for other pools.

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::selection::read_labels;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, at, items, text};
-use crate::family::{BalanceLine, PolicyObject};
 use crate::kubernetes::validate::{amounts, quota_spec};
+use crate::{BalanceLine, PolicyObject};
 
 /// The account that counts a pool's claims. No resource can have this name.
 pub const CLAIMS: &str = "#claims";

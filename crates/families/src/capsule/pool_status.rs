@@ -12,7 +12,7 @@ use super::claim::{Conditions, shown};
 use super::pool::{CLAIMS, Pool, show_amounts};
 use super::status::{CLAIMS_SHOWN_MAX, time, uid};
 use super::{nodes, text};
-use crate::family::{BalanceLine, Balances, Near, Projected, put_status};
+use crate::{BalanceLine, Balances, Projected, View, put_status};
 
 /// Waiting claims that are added up to tell how much is asked for in vain.
 const WAITING_ADDED_MAX: usize = 1000;
@@ -35,7 +35,7 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
     status.insert("claimCount".into(), json!(count));
     status.insert("namespaceUsage".into(), by_namespace(&lines));
     let before = status.remove("conditions").unwrap_or(Value::Null);
-    let Some(near) = balances.near() else {
+    let Some(view) = balances.view() else {
         if !before.is_null() {
             status.insert("conditions".into(), before);
             return put_status(pool, status);
@@ -47,12 +47,12 @@ pub fn project(resource: &GroupResource, pool: &mut Value, balances: &dyn Balanc
         status.insert("conditions".into(), Value::Array(conditions.list));
         return put_status(pool, status);
     };
-    let namespaces = near.namespaces(&policy);
+    let namespaces = view.namespaces(&policy);
     status.insert("namespaceCount".into(), json!(namespaces.len()));
     status.insert("namespaces".into(), json!(namespaces.iter().map(|name| &**name).collect::<Vec<_>>()));
-    status.insert("claims".into(), claims(&policy, &lines, near));
-    let exhaustions = exhaustions(&policy, &lines, near);
-    let mut conditions = Conditions { before, now: time(near.now_ms()), list: Vec::new(), generation };
+    status.insert("claims".into(), claims(&policy, &lines, view));
+    let exhaustions = exhaustions(&policy, &lines, view);
+    let mut conditions = Conditions { before, now: time(view.now_ms()), list: Vec::new(), generation };
     conditions.push("Ready", "True", "Succeeded", "reconciled".into(), false);
     match exhaustions.is_empty() {
         true => conditions.push("Exhausted", "False", "NoExhaustions", "no exhaustions".into(), false),
@@ -101,12 +101,12 @@ fn by_namespace(lines: &[BalanceLine]) -> Value {
 }
 
 /// The claims that have their resources, by namespace and name: the first of them.
-fn claims(policy: &str, lines: &[BalanceLine], near: &dyn Near) -> Value {
+fn claims(policy: &str, lines: &[BalanceLine], view: &dyn View) -> Value {
     let mut left = CLAIMS_SHOWN_MAX;
     let mut namespaces: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for line in lines.iter().filter(|line| !line.bucket.is_empty() && &*line.resource == CLAIMS) {
         let mut claims: BTreeMap<(Arc<str>, SubjectId), Map<String, Value>> = BTreeMap::new();
-        for held in near.holders(policy, CLAIMS, &line.bucket, left) {
+        for held in view.holders(policy, CLAIMS, &line.bucket, left) {
             let amounts = claims.entry((held.name, held.uid)).or_default();
             if &*held.account != CLAIMS {
                 let amount = Quantity::new(held.amount, held.format).to_string();
@@ -124,9 +124,9 @@ fn claims(policy: &str, lines: &[BalanceLine], near: &dyn Near) -> Value {
 }
 
 /// Resources that claims wait for: what is left of them, and what is asked for.
-fn exhaustions(policy: &str, lines: &[BalanceLine], near: &dyn Near) -> Map<String, Value> {
+fn exhaustions(policy: &str, lines: &[BalanceLine], view: &dyn View) -> Map<String, Value> {
     let mut asked: BTreeMap<&str, (Amount, &BalanceLine)> = BTreeMap::new();
-    let waiting = near.waiting(policy, WAITING_ADDED_MAX);
+    let waiting = view.waiting(policy, WAITING_ADDED_MAX);
     for wait in waiting.iter().filter(|wait| &*wait.account != CLAIMS) {
         let Some(line) = lines.iter().find(|line| line.bucket.is_empty() && line.resource == wait.account) else {
             continue;

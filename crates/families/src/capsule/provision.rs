@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use kinds::field_error::Path;
 use quantity::Quantity;
-use rules::policy_name;
+use rules::{GroupResource, policy_name};
 use serde_json::{Map, Value, json};
 
 pub use super::claim::quota_name;
 use super::claim::{QUOTA_PREFIX, needed, pools, wanted};
 use super::pool::{Amounts, CLAIMS, Pool, read_amounts, show_amounts};
 use super::{GROUP, VERSION, at, items, text};
-use crate::family::Near;
+use crate::{Change, Must, Place, PolicyObject, View};
 
 /// Which pool a ResourceQuota belongs to.
 pub const POOL_LABEL: &str = "projectcapsule.dev/pool";
@@ -30,16 +30,52 @@ pub fn serves(pool: &Value, labels: &BTreeMap<String, String>) -> bool {
 
 /// The ResourceQuota for one namespace as the pool's status has it, without status.
 pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
-    quota(pool, namespace, spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace]))))
+    resource_quota_with(pool, namespace, spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace]))))
 }
 
-/// The ResourceQuota of a pool in a namespace, by its name, as it is at this moment. `None` where no pool provisions it.
-pub fn provided(namespace: &str, name: &str, near: &dyn Near) -> Option<Value> {
-    let pool = near.get(&pools(), "", name.strip_prefix(QUOTA_PREFIX)?)?;
-    Some(quota(&pool, namespace, kept_spec(namespace, name, near)?))
+/// Where a pool's ResourceQuota in a namespace is.
+pub fn place(pool: &str, namespace: &str) -> Place {
+    Place::new(GroupResource::core("resourcequotas"), namespace, &quota_name(pool))
 }
 
-fn quota(pool: &Value, namespace: &str, spec: Value) -> Value {
+/// The ResourceQuotas that a change may concern: those of a pool, those in a namespace, or the one that was written.
+pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
+    if change.resource.is("", "resourcequotas") {
+        let is_kept = change.name.starts_with(QUOTA_PREFIX);
+        return is_kept
+            .then(|| Place::new(change.resource.clone(), change.namespace, change.name))
+            .into_iter()
+            .collect();
+    }
+    if change.new.is_none() {
+        return Vec::new();
+    }
+    if *change.resource == pools() {
+        let namespaces = view.namespaces(&policy_name(&pools(), "", change.name));
+        return namespaces.iter().map(|namespace| place(change.name, namespace)).collect();
+    }
+    let pools = view.list(&pools(), "").into_iter();
+    pools.map(|pool| place(text(&pool, &["metadata", "name"]), change.name)).collect()
+}
+
+/// The ResourceQuota of a pool in a namespace has the spec that the pool gives it, whoever writes it, and is there as long as
+/// the pool serves the namespace: there is no moment in which nothing limits it.
+pub fn must_be(quota: &PolicyObject<'_>, view: &dyn View) -> Must {
+    let Some(pool) = quota.name.strip_prefix(QUOTA_PREFIX) else { return Must::AsItIs };
+    let Some(spec) = kept_spec(quota.namespace, pool, view) else { return Must::AsItIs };
+    if quota.object.is_null() {
+        let pool = view.get(&pools(), "", pool);
+        return pool.map_or(Must::AsItIs, |pool| Must::Be(resource_quota_with(&pool, quota.namespace, spec)));
+    }
+    if quota.object.get("spec") == Some(&spec) {
+        return Must::AsItIs;
+    }
+    let mut kept = quota.object.clone();
+    kept["spec"] = spec;
+    Must::Be(kept)
+}
+
+fn resource_quota_with(pool: &Value, namespace: &str, spec: Value) -> Value {
     let name = text(pool, &["metadata", "name"]);
     json!({
         "apiVersion": "v1",
@@ -57,16 +93,15 @@ fn quota(pool: &Value, namespace: &str, spec: Value) -> Value {
     })
 }
 
-/// The spec of the ResourceQuota of a pool in a namespace, by its name: what the claims there have at this moment.
-/// `None` where no pool provisions it.
-pub fn kept_spec(namespace: &str, quota: &str, near: &dyn Near) -> Option<Value> {
-    let name = quota.strip_prefix(QUOTA_PREFIX)?;
+/// The spec of the ResourceQuota of a pool in a namespace: what the claims there have at this moment. `None` where the pool
+/// provisions none.
+fn kept_spec(namespace: &str, name: &str, view: &dyn View) -> Option<Value> {
     let policy = policy_name(&pools(), "", name);
-    let pool = near.get(&pools(), "", name).filter(|_| near.looks_into(&policy, namespace))?;
+    let pool = view.get(&pools(), "", name).filter(|_| view.looks_into(&policy, namespace))?;
     if at(&pool, &["metadata", "deletionTimestamp"]).is_some() {
         return None;
     }
-    let parts = near.part(&policy, namespace).into_iter().filter(|line| &*line.resource != CLAIMS);
+    let parts = view.part(&policy, namespace).into_iter().filter(|line| &*line.resource != CLAIMS);
     let claimed = parts.filter(|line| !line.balance.used.is_zero());
     let claimed = claimed.map(|line| (line.resource, Quantity::new(line.balance.used, line.balance.format)));
     Some(spec(&pool, claimed.collect()))

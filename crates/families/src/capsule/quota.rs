@@ -14,7 +14,7 @@ use super::selection::{any_matches, read_labels};
 use super::source::{Op, SOURCES_MAX, Source};
 use super::targets::Target;
 use super::{GROUP, Kind, Reading, Settings, at, items, text};
-use crate::family::{BalanceLine, PolicyObject, World};
+use crate::{BalanceLine, PolicyObject, World};
 
 /// The account with the limit.
 pub const USAGE: &str = "usage";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::quota::{Diagnosis, UNEVALUATED, USAGE, limit_of, shown_usage};
 use super::targets::{Resolved, Target};
 use super::{Kind, Settings, items, text};
-use crate::family::{BalanceLine, Balances, Near, Projected, SubjectLine, put_status};
+use crate::{BalanceLine, Balances, Projected, SubjectLine, View, put_status};
 
 /// Objects named in a status. Capsule names all, which makes a quota over ten thousand objects too large to store;
 /// `claimCount` tells how many there are.
@@ -37,20 +37,20 @@ pub fn project(
     status.insert("claimCount".into(), json!(usage.balance.subjects));
     let sources: Vec<(Target, &Value)> =
         items(quota, &["spec", "sources"]).iter().map(|source| (Target::read(source), source)).collect();
-    if let Some(near) = balances.near() {
+    if let Some(view) = balances.view() {
         let known: Vec<(Target, Resolved)> =
-            sources.iter().map(|(target, _)| (target.clone(), target.resolve(near))).collect();
-        let charged = near.charged(&policy, CLAIMS_SHOWN_MAX);
+            sources.iter().map(|(target, _)| (target.clone(), target.resolve(view))).collect();
+        let charged = view.charged(&policy, CLAIMS_SHOWN_MAX);
         status.insert("claims".into(), claims(&charged, &known));
         status.insert("targets".into(), targets(&sources, |at| known[at].1.namespaced));
         if kind == Kind::GlobalCustomQuota {
-            status.insert("namespaces".into(), namespaces(quota, near, &policy));
+            status.insert("namespaces".into(), namespaces(quota, view, &policy));
         }
-        let odd = near.holders(&policy, UNEVALUATED, "", UNEVALUATED_SHOWN_MAX);
-        let odd = if odd.is_empty() { Vec::new() } else { explained(kind, quota, &odd, near, settings) };
+        let odd = view.holders(&policy, UNEVALUATED, "", UNEVALUATED_SHOWN_MAX);
+        let odd = if odd.is_empty() { Vec::new() } else { explained(kind, quota, &odd, view, settings) };
         let selects = !items(quota, &["spec", "namespaceSelectors"]).is_empty();
         let problems = problems(kind, selects, &known, &lines, &odd);
-        let now = time(near.now_ms());
+        let now = time(view.now_ms());
         status.insert("conditions".into(), ready(status.get("conditions"), &problems, &now));
     } else if !status.contains_key("conditions") {
         // Just written: until it is published, it is as good as its birth.
@@ -101,19 +101,19 @@ fn targets(sources: &[(Target, &Value)], namespaced: impl Fn(usize) -> bool) -> 
     Value::Array(targets.collect())
 }
 
-fn namespaces(quota: &Value, near: &dyn Near, policy: &str) -> Value {
+fn namespaces(quota: &Value, view: &dyn View, policy: &str) -> Value {
     if items(quota, &["spec", "namespaceSelectors"]).is_empty() {
         return json!(["*"]);
     }
-    json!(near.namespaces(policy).iter().map(|name| &**name).collect::<Vec<&str>>())
+    json!(view.namespaces(policy).iter().map(|name| &**name).collect::<Vec<&str>>())
 }
 
 /// The objects that cannot be evaluated, each with the reason.
-fn explained(kind: Kind, quota: &Value, odd: &[SubjectLine], near: &dyn Near, settings: &Settings) -> Vec<String> {
-    let diagnosis = Diagnosis::of(kind, quota, settings, near);
+fn explained(kind: Kind, quota: &Value, odd: &[SubjectLine], view: &dyn View, settings: &Settings) -> Vec<String> {
+    let diagnosis = Diagnosis::of(kind, quota, settings, view);
     let odd = odd.iter().filter(|line| &*line.account == UNEVALUATED);
     odd.map(|line| {
-        let object = near.get(&line.resource, &line.namespace, &line.name);
+        let object = view.get(&line.resource, &line.namespace, &line.name);
         let why = diagnosis.as_ref().zip(object).and_then(|(diagnosis, object)| diagnosis.why(&line.resource, &object));
         let named = match &*line.namespace {
             "" => format!("{} {}", line.resource, line.name),

@@ -5,7 +5,7 @@ use rules::GroupResource;
 use serde_json::Value;
 
 use super::{items, text};
-use crate::family::World;
+use crate::World;
 
 /// A kind that a source names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,7 +105,7 @@ fn guessed_plural(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::Nothing;
+    use crate::Nothing;
     use serde_json::json;
 
     fn resource(source: Value) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::quota::{USAGE, shown_usage};
 use super::{GROUP, Kind, VERSION, text};
-use crate::family::{Balances, VirtualResource, World};
+use crate::{Balances, VirtualResource, World};
 
 pub const RESOURCE: VirtualResource = VirtualResource {
     group: GROUP,

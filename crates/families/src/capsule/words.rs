@@ -4,7 +4,7 @@
 use quantity::{Amount, Quantity};
 
 use super::{Kind, Reading};
-use crate::family::{Denial, DenialLine, Operation};
+use crate::{Denial, DenialLine, Operation};
 
 pub fn words(denial: &Denial) -> String {
     let verb = if denial.operation == Operation::Create { "creating" } else { "updating" };

@@ -8,7 +8,7 @@ use kinds::fields::text;
 use rules::GroupResource;
 
 use super::spec::QuotaSpec;
-use crate::family::World;
+use crate::World;
 
 pub fn resource() -> GroupResource {
     GroupResource::new("resource.k8s.io", "deviceclasses")

@@ -32,11 +32,11 @@ use kinds::resources::quantity_of;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
-use crate::family::{
-    Admission, Balances, Change, Denial, Dependent, Family, Near, Nothing, Operation, PolicyObject, Projected, Right,
-    VirtualResource, VirtualWrite, World, put_status,
+use crate::metrics::{Samples, Survey};
+use crate::{
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
+    Projected, Refusal, Right, View, VirtualResource, VirtualWrite, World, put_status,
 };
-use crate::metrics::{Metric, Samples, Survey};
 use compile::Frame;
 use device_classes::Classes;
 use limited::LimitedResource;
@@ -61,7 +61,6 @@ pub struct Kubernetes {
     quotas: GroupResource,
     limit_ranges: GroupResource,
     cluster_quotas: GroupResource,
-    hierarchical_quotas: GroupResource,
 }
 
 /// The kinds this family has something to say about.
@@ -104,13 +103,14 @@ impl Kubernetes {
             quotas: GroupResource::core("resourcequotas"),
             limit_ranges: GroupResource::core("limitranges"),
             cluster_quotas: GroupResource::new(cluster_quota::GROUP, cluster_quota::RESOURCE),
-            hierarchical_quotas: GroupResource::new(hierarchy::GROUP, hierarchy::QUOTAS),
         }
     }
 
     /// Resources that need a quota are refused where none covers them.
     fn check_limited(&self, change: &Change<'_>, world: &dyn World) -> Result<(), String> {
-        let Some(new) = change.new.filter(|_| self.checks() && !change.namespace.is_empty()) else { return Ok(()) };
+        let Some(new) = change.new.filter(|_| self.manifest().checks_everything && !change.namespace.is_empty()) else {
+            return Ok(());
+        };
         let quotas = world.list(&self.quotas, change.namespace);
         let why = limited::uncovered(
             &self.settings.limited,
@@ -142,28 +142,60 @@ impl Kubernetes {
     }
 }
 
+const QUOTAS: Plural = Plural("", "resourcequotas");
+const CLUSTER_QUOTAS: Plural = Plural(cluster_quota::GROUP, cluster_quota::RESOURCE);
+const NAMESPACES: Plural = Plural("", "namespaces");
+const CONFIGURATIONS: Plural = Plural(hierarchy::GROUP, hierarchy::CONFIGURATIONS);
+const ANCHORS: Plural = Plural(hierarchy::GROUP, hierarchy::ANCHORS);
+const DEVICE_CLASSES: Plural = Plural("resource.k8s.io", "deviceclasses");
+
+const MANIFEST: Manifest = Manifest {
+    name: "kubernetes",
+    policies: &[QUOTAS, CLUSTER_QUOTAS, Plural(hierarchy::GROUP, hierarchy::QUOTAS)],
+    selecting: &[CLUSTER_QUOTAS],
+    // The labels of the tree, and the claims that schedulers make for pods.
+    shaped: &[NAMESPACES, CONFIGURATIONS, ANCHORS, Plural("resource.k8s.io", "resourceclaims")],
+    watched: &[NAMESPACES, CONFIGURATIONS, ANCHORS, Plural("", "pods"), DEVICE_CLASSES],
+    meaning: &[DEVICE_CLASSES],
+    virtuals: &[
+        VirtualResource {
+            group: cluster_quota::GROUP,
+            version: "v1",
+            resource: cluster_quota::APPLIED,
+            singular: "appliedclusterresourcequota",
+            kind: "AppliedClusterResourceQuota",
+            verbs: &["get", "list"],
+            short: &[],
+            columns: &[],
+        },
+        VirtualResource {
+            group: "",
+            version: "v1",
+            resource: usage_document::RESOURCE,
+            singular: "resourcequotausage",
+            kind: "ResourceQuotaUsage",
+            verbs: &["create"],
+            short: &[],
+            columns: &[],
+        },
+    ],
+    metrics: metrics::ALL,
+    ..Manifest::EMPTY
+};
+
+/// Where resources need a quota that covers them.
+const LIMITED: Manifest = Manifest { checks_everything: true, ..MANIFEST };
+
 impl Family for Kubernetes {
-    fn name(&self) -> &'static str {
-        "kubernetes"
+    fn manifest(&self) -> &Manifest {
+        if self.settings.limited.is_empty() || self.settings.observe_only { &MANIFEST } else { &LIMITED }
     }
 
     fn definitions(&self) -> Vec<Value> {
         definitions::definitions()
     }
 
-    fn policies(&self) -> Vec<GroupResource> {
-        vec![self.quotas.clone(), self.cluster_quotas.clone(), self.hierarchical_quotas.clone()]
-    }
-
-    fn depends_on(&self) -> Vec<GroupResource> {
-        vec![device_classes::resource()]
-    }
-
-    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
-        self.compile_among(policy, &Nothing)
-    }
-
-    fn compile_among(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
         let nothing = Value::Null;
         let written = at(policy.object, kind.spec()).unwrap_or(&nothing);
@@ -228,12 +260,8 @@ impl Family for Kubernetes {
         Ok(())
     }
 
-    fn checks(&self) -> bool {
-        !self.settings.limited.is_empty() && !self.settings.observe_only
-    }
-
-    fn check(&self, change: &Change<'_>, near: &dyn Near) -> Result<(), String> {
-        self.check_limited(change, near)
+    fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+        Ok(self.check_limited(change, view)?)
     }
 
     fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {
@@ -269,7 +297,7 @@ impl Family for Kubernetes {
         let status = match kind {
             Kind::Quota => status::quota_status(hard, &lines, ""),
             Kind::ClusterQuota => {
-                let selected = balances.near().map(|near| near.namespaces(&policy));
+                let selected = balances.view().map(|view| view.namespaces(&policy));
                 status::cluster_status(hard, &lines, selected.unwrap_or_else(|| status::listed(object)))
             }
             Kind::HierarchicalQuota => status::hierarchical_status(hard, &lines),
@@ -282,78 +310,41 @@ impl Family for Kubernetes {
         words::words(denial)
     }
 
-    fn derived(&self) -> Vec<GroupResource> {
-        let mut derived = hierarchy::derive::derived();
-        derived.push(pod_claims::resource());
-        derived
+    fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
+        if object.object.is_null() {
+            return Ok(Must::AsItIs);
+        }
+        match *object.resource == pod_claims::resource() {
+            true => Ok(pod_claims::must_be(object, view)),
+            false => Ok(hierarchy::shape::must_be(object, view)?),
+        }
     }
 
-    fn derive(&self, object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
-        if *object.resource == pod_claims::resource() {
-            return Ok(pod_claims::derive(object, near));
-        }
-        hierarchy::derive::derive(object, near)
+    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        // Asked of every pod.
+        !resource.is("", "pods") || pod_claims::may_affect(namespace, world)
+    }
+
+    fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+        let Cause::Written(change) = cause else { return Vec::new() };
+        let places = match Kind::of(change.resource) {
+            Some(Kind::HierarchyConfiguration | Kind::Anchor) => hierarchy::shape::moved_by(change, view),
+            _ if change.resource.is("", "namespaces") => hierarchy::shape::moved_by(change, view),
+            _ => pod_claims::made_for(change, view),
+        };
+        places.into_iter().map(Affected::Object).collect()
     }
 
     fn rights(&self, change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         hierarchy::rights::rights(change, world)
     }
 
-    fn selecting(&self) -> Vec<GroupResource> {
-        vec![self.cluster_quotas.clone()]
-    }
-
-    fn leads(&self) -> Vec<GroupResource> {
-        hierarchy::derive::leads().into_iter().chain(pod_claims::leads()).collect()
-    }
-
-    fn may_lead(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
-        // Asked of every pod.
-        if resource.is("", "pods") { pod_claims::may_lead(namespace, world) } else { self.leads().contains(resource) }
-    }
-
-    fn followers(&self, change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
-        if pod_claims::leads().contains(change.resource) {
-            return pod_claims::followers(change, near);
-        }
-        hierarchy::derive::followers(change, near)
-    }
-
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
         vec![Box::pin(hierarchy::anchors::run(client, self.settings.subnamespace_labels.clone()))]
     }
 
-    fn metrics(&self) -> &'static [&'static Metric] {
-        metrics::ALL
-    }
-
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
         metrics::sample(&self.quotas, survey, out);
-    }
-
-    fn virtual_resources(&self) -> Vec<VirtualResource> {
-        vec![
-            VirtualResource {
-                group: cluster_quota::GROUP,
-                version: "v1",
-                resource: cluster_quota::APPLIED,
-                singular: "appliedclusterresourcequota",
-                kind: "AppliedClusterResourceQuota",
-                verbs: &["get", "list"],
-                short: &[],
-                columns: &[],
-            },
-            VirtualResource {
-                group: "",
-                version: "v1",
-                resource: usage_document::RESOURCE,
-                singular: "resourcequotausage",
-                kind: "ResourceQuotaUsage",
-                verbs: &["create"],
-                short: &[],
-                columns: &[],
-            },
-        ]
     }
 
     fn virtual_objects(

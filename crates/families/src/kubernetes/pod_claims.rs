@@ -13,15 +13,10 @@ use serde_json::Value;
 
 use super::device_classes;
 use super::usage::device::{EXTENDED_CLAIM_ANNOTATION, classes_of, devices, pod_owner};
-use crate::family::{Change, Dependent, Made, Near, PolicyObject, World};
+use crate::{Change, Must, Parsed, Place, PolicyObject, View, World};
 
 pub fn resource() -> GroupResource {
     GroupResource::new("resource.k8s.io", "resourceclaims")
-}
-
-/// What such claims depend on: that their pod is there and is charged, and what the name of the class is.
-pub fn leads() -> Vec<GroupResource> {
-    vec![pods(), device_classes::resource()]
 }
 
 fn pods() -> GroupResource {
@@ -40,7 +35,7 @@ struct Marked {
     pod: String,
 }
 
-fn marked(claim: &Value) -> Made {
+fn marked(claim: &Value) -> Parsed {
     let marked = is_marked(claim).then(|| Marked {
         namespace: text(claim, &["metadata", "namespace"]).into(),
         name: text(claim, &["metadata", "name"]).into(),
@@ -49,72 +44,68 @@ fn marked(claim: &Value) -> Made {
     Arc::new(marked)
 }
 
-fn read(made: &Made) -> Option<&Marked> {
+fn read(made: &Parsed) -> Option<&Marked> {
     made.downcast_ref::<Option<Marked>>()?.as_ref()
 }
 
 /// Whether a pod there can have such claims. Hardly any namespace has, and pods are written all the time.
-pub fn may_lead(namespace: &str, world: &dyn World) -> bool {
-    world.made(&resource(), namespace, &marked).iter().any(|made| read(made).is_some())
+pub fn may_affect(namespace: &str, world: &dyn World) -> bool {
+    world.parsed(&resource(), namespace, &marked).iter().any(|made| read(made).is_some())
 }
 
 /// The claims made for a pod that changed or went; all of them when a class did.
-pub fn followers(change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+pub fn made_for(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let all = match *change.resource == pods() {
-        true => near.made(&resource(), change.namespace, &marked),
-        false => near.made_everywhere(&resource(), &marked),
+        true => view.parsed(&resource(), change.namespace, &marked),
+        false => view.parsed_everywhere(&resource(), &marked),
     };
     let uid = text(change.new.unwrap_or(change.old), &["metadata", "uid"]);
     let concerned = all.iter().filter_map(read).filter(|claim| *change.resource != pods() || claim.pod == uid);
-    let follower = |claim: &Marked| Dependent {
-        resource: resource(),
-        namespace: claim.namespace.as_str().into(),
-        name: claim.name.as_str().into(),
-    };
-    concerned.map(follower).collect()
+    concerned.map(|claim| Place::new(resource(), &claim.namespace, &claim.name)).collect()
 }
 
 /// The claim without the annotation, where that does not hold.
-pub fn derive(object: &PolicyObject<'_>, near: &dyn Near) -> Option<Value> {
+pub fn must_be(object: &PolicyObject<'_>, view: &dyn View) -> Must {
     let claim = object.object;
-    if !is_marked(claim) || is_made_for_its_pod(claim, object, near) {
-        return None;
+    if !is_marked(claim) || is_made_for_its_pod(claim, object, view) {
+        return Must::AsItIs;
     }
     let mut claim = claim.clone();
-    let annotations = claim.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)?;
-    annotations.remove(EXTENDED_CLAIM_ANNOTATION);
-    Some(claim)
+    if let Some(annotations) = claim.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(EXTENDED_CLAIM_ANNOTATION);
+    }
+    Must::Be(claim)
 }
 
 /// The owner is a pod that is there and asks for at least these devices, and no other claim stands for them.
-fn is_made_for_its_pod(claim: &Value, object: &PolicyObject<'_>, near: &dyn Near) -> bool {
+fn is_made_for_its_pod(claim: &Value, object: &PolicyObject<'_>, view: &dyn View) -> bool {
     let Some(owner) = pod_owner(claim) else { return false };
-    let Some(pod) = near.get(&pods(), object.namespace, text(owner, &["name"])) else {
+    let Some(pod) = view.get(&pods(), object.namespace, text(owner, &["name"])) else {
         return false;
     };
     if text(&pod, &["metadata", "uid"]) != text(owner, &["uid"]) {
         return false;
     }
-    let Ok(usage) = pod_usage_at(&pod, near.now_ms()) else { return false };
+    let Ok(usage) = pod_usage_at(&pod, view.now_ms()) else { return false };
     let uid = text(owner, &["uid"]);
     let stands_for_the_same = |other: &Value| {
         text(other, &["metadata", "name"]) != object.name
             && is_marked(other)
             && items(other, &["metadata", "ownerReferences"]).iter().any(|owner| text(owner, &["uid"]) == uid)
     };
-    asks_for_all(&usage, claim, near)
-        && !near.list(&resource(), object.namespace).iter().any(|other| stands_for_the_same(other))
+    asks_for_all(&usage, claim, view)
+        && !view.list(&resource(), object.namespace).iter().any(|other| stands_for_the_same(other))
 }
 
 /// Whether a pod is charged for all the devices of a claim: under the name of their class itself, and for what that leaves open
 /// under the name that the class declares. Where classes declare the same name, they share what was asked for under it.
-fn asks_for_all(usage: &PodUsage, claim: &Value, near: &dyn Near) -> bool {
+fn asks_for_all(usage: &PodUsage, claim: &Value, view: &dyn View) -> bool {
     let asked = |name: &str| usage.requests.get(name).map_or(Amount::ZERO, |asked| asked.amount);
     let mut open: BTreeMap<String, Amount> = BTreeMap::new();
     for class in classes_of(claim) {
         let own = asked(&format!("deviceclass.resource.kubernetes.io/{class}"));
         let Some(left) = devices(claim, class).and_then(|wanted| wanted.amount.checked_sub(own)) else { return false };
-        let definition = near.get(&device_classes::resource(), "", class);
+        let definition = view.get(&device_classes::resource(), "", class);
         let extended = definition.map(|one| text(&one, &["spec", "extendedResourceName"]).to_string());
         let sum = open.entry(extended.unwrap_or_default()).or_insert(Amount::ZERO);
         let Some(more) = sum.checked_add(left.max(Amount::ZERO)) else { return false };

@@ -8,7 +8,7 @@ use kinds::resources::quantity_of;
 use quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use crate::family::BalanceLine;
+use crate::BalanceLine;
 
 /// `{hard, used}`: the limits as they are written, and what is used of each that can be counted.
 pub fn quota_status(hard: Option<&Value>, lines: &[BalanceLine], bucket: &str) -> Map<String, Value> {

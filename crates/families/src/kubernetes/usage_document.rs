@@ -5,7 +5,7 @@ use kinds::fields::text;
 use rules::GroupResource;
 use serde_json::{Value, json};
 
-use crate::family::VirtualWrite;
+use crate::VirtualWrite;
 
 pub const RESOURCE: &str = "resourcequotausages";
 

@@ -2,7 +2,7 @@
 
 use quantity::{Format, Quantity};
 
-use crate::family::{Denial, DenialLine};
+use crate::{Denial, DenialLine};
 
 /// Why a quota said no, without the wrapper that names the refused object.
 pub fn words(denial: &Denial) -> String {

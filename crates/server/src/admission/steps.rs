@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use families::kubernetes::usage::volume::storage_class;
-use families::{Admission, Made, Operation, World};
+use families::{Admission, Operation, Parsed, World};
 use kinds::resources::{Resources, quantity_of};
 use rules::GroupResource;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ impl Class {
     /// The class of pods that name none. Should several claim to be it, the least important wins. Every new pod asks for
     /// it, so that each class is read once for each of its states.
     fn global_default(world: &dyn World) -> Class {
-        let classes = world.made(&priority_classes(), "", &|class| -> Made { Arc::new(Class::of(class)) });
+        let classes = world.parsed(&priority_classes(), "", &|class| -> Parsed { Arc::new(Class::of(class)) });
         let default = classes.iter().filter_map(|made| made.downcast_ref::<Class>()).filter(|class| class.is_default);
         let least = default.min_by(|a, b| (a.value, &a.name).cmp(&(b.value, &b.name)));
         let none = || Class { name: String::new(), value: 0, preemption: PREEMPTS.into(), is_default: false };

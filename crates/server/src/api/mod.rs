@@ -54,7 +54,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use families::{Families, Family};
+use families::{Families, Family, Plural};
 use http::{HeaderMap, Method, Request, Response};
 use rules::GroupResource;
 use tokio_util::sync::CancellationToken;
@@ -183,10 +183,11 @@ impl Api {
     pub fn new(parts: Parts) -> Api {
         let (mut projected, mut virtuals) = (HashMap::new(), HashMap::new());
         for family in parts.families.iter() {
-            let resources = family.policies().into_iter().chain(family.projected());
+            let manifest = family.manifest();
+            let resources = manifest.policies.iter().chain(manifest.projected).map(Plural::resource);
             projected.extend(resources.map(|resource| (resource, family.clone())));
-            for resource in family.virtual_resources() {
-                parts.registry.add_virtual(&resource);
+            for resource in manifest.virtuals {
+                parts.registry.add_virtual(resource);
                 virtuals.insert(GroupResource::new(resource.group, resource.resource), family.clone());
             }
         }

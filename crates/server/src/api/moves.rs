@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use families::{Change, Denial, Made, Picks, PolicyObject, Right, World};
+use families::{Change, Denial, Parsed, Picks, Plural, PolicyObject, Right, World};
 use rules::{GroupResource, Namespace};
 use serde_json::{Value, json};
 
@@ -66,14 +66,14 @@ impl Api {
     /// Whether some policy picks the namespace in one state and not in the other.
     fn picks_change(&self, before: &Namespace, after: &Namespace, world: &dyn World) -> bool {
         self.parts().families.iter().any(|family| {
-            family.selecting().iter().any(|resource| {
-                let make = |object: &Value| -> Made {
+            family.manifest().selecting.iter().map(Plural::resource).any(|resource| {
+                let make = |object: &Value| -> Parsed {
                     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
                     let (namespace, name) = (text("namespace"), text("name"));
-                    let policy = PolicyObject { resource, namespace: &namespace, name: &name, object };
-                    Arc::new(family.picks(&policy))
+                    let policy = PolicyObject { resource: &resource, namespace: &namespace, name: &name, object };
+                    Arc::new(families::picks(&**family, &policy))
                 };
-                let picks = world.made_everywhere(resource, &make);
+                let picks = world.parsed_everywhere(&resource, &make);
                 let picks = picks.iter().filter_map(|made| made.downcast_ref::<Option<Picks>>()?.as_ref());
                 picks.into_iter().any(|picks| picks(before) != picks(after))
             })

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use families::{Admission, Made, Operation, World};
+use families::{Admission, Operation, World};
 use kinds::bounds::OBJECT_BYTES_MAX;
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
@@ -377,9 +377,14 @@ impl World for CacheWorld<'_> {
         self.0.get(&key).map(|object| Arc::new(object.value()))
     }
 
-    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+    fn parsed(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        make: &dyn Fn(&Value) -> families::Parsed,
+    ) -> Vec<families::Parsed> {
         let listing = self.0.list(resource);
-        listing.range(namespace, None).map(|object| object.made(make)).collect()
+        listing.range(namespace, None).map(|object| object.parsed(make)).collect()
     }
 }
 

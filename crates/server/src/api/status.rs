@@ -3,7 +3,7 @@
 //! Clients branch on `reason` and `code`, people read `message`, tools parse `details.causes`; all three are Kubernetes'.
 
 use axum::body::Body;
-use families::Families;
+use families::{Families, Refusal, RefusalCause, RefusalKind};
 use http::{HeaderValue, Response, StatusCode, header};
 use kinds::field_error::{FieldError, join};
 use rules::GroupResource;
@@ -260,6 +260,15 @@ impl ApiError {
                 let rest: Vec<Value> =
                     words.map(|message| json!({"reason": "QuotaExceeded", "message": message})).collect();
                 Self::forbidden(resource, name, &first).with_causes(rest)
+            }
+            Refused::Said { refusal, .. } => {
+                let Refusal { kind, message, causes } = refusal;
+                let said = match kind {
+                    RefusalKind::Forbidden => Self::forbidden(resource, name, &message),
+                    RefusalKind::Conflict => Self::conflict(resource, name, &message),
+                };
+                let cause = |one: RefusalCause| json!({"reason": one.reason, "message": one.message, "field": one.field});
+                said.with_causes(causes.into_iter().map(cause).collect::<Vec<_>>())
             }
             Refused::Unmeasurable { policy, message } => {
                 Self::forbidden(resource, name, &format!("{policy} could not be evaluated: {message}"))

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use families::{Families, PolicyObject, Projected};
+use families::{Affected, Cause, Change, Families, Family, Must, Plural, PolicyObject, Projected};
 use kinds::field_error::join;
 use ledger::{AccountKey, Limit, State, SubjectId};
 use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, PolicyId, Rulebook, Subject, policy_name};
+use serde_json::Value;
 
 use super::command::AuditReport;
 use super::countable::counted;
@@ -20,7 +21,7 @@ use super::engine::{Engine, Shelf};
 use super::install::check_accounts;
 use super::measured::strip;
 use super::object::{Object, ObjectKey, string_map};
-use super::view::SnapshotView;
+use super::snapshot_view::SnapshotView;
 
 /// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
 const DIFFERENCES_MAX: usize = 100;
@@ -33,8 +34,6 @@ pub struct Snapshot {
     pub(super) clock_ms: i64,
     /// Objects whose status is known to be behind, or as a user wrote it.
     behind: BTreeSet<ObjectKey>,
-    /// What policies keep that is still to be made.
-    unmade: BTreeSet<ObjectKey>,
     /// Objects that are still to follow what was written.
     following: BTreeSet<ObjectKey>,
     revision: u64,
@@ -66,7 +65,6 @@ impl Engine {
             ledger: self.ledger.snapshot(),
             clock_ms: self.clock_ms,
             behind: self.stale.iter().chain(self.written_status.keys()).cloned().collect(),
-            unmade: self.unmade.iter().cloned().collect(),
             following: self.behind.clone(),
             revision: self.revision,
         }
@@ -135,11 +133,9 @@ impl Snapshot {
             let (labels, annotations) = (string_map(&value, "labels"), string_map(&value, "annotations"));
             rulebook.namespace_changed(&Namespace { name: namespace.key.name.clone(), labels, annotations }, true);
         }
-        let kinds = |list: &dyn Fn(&Arc<dyn families::Family>) -> Vec<GroupResource>| -> BTreeSet<GroupResource> {
-            self.families.iter().flat_map(list).collect()
-        };
-        let policy_kinds = kinds(&|family| family.policies());
-        let told = policy_kinds.union(&kinds(&|family| family.projected())).cloned().collect();
+        let policy_kinds: BTreeSet<GroupResource> = self.families.resources(|manifest| manifest.policies);
+        let projected = self.families.resources(|manifest| manifest.projected);
+        let told = policy_kinds.union(&projected).cloned().collect();
         let mut fresh =
             Fresh { rulebook, policies: HashMap::new(), limits: BTreeMap::new(), broken: BTreeSet::new(), told };
         for resource in policy_kinds {
@@ -148,7 +144,7 @@ impl Snapshot {
                 let value = object.value();
                 let (namespace, name) = (&*object.key.namespace, &*object.key.name);
                 let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
-                let compiled = family.compile_among(&policy, &SnapshotView::new(self, None));
+                let compiled = family.compile(&policy, &SnapshotView::new(self, None));
                 let checked = compiled.and_then(|compiled| {
                     check_accounts(&object.key, &compiled).map_err(|error| vec![error]).map(|()| compiled)
                 });
@@ -248,28 +244,18 @@ impl Snapshot {
     fn check_objects(&self, fresh: &Fresh, report: &mut AuditReport) {
         let view = SnapshotView::new(self, Some(fresh));
         for family in self.families.iter() {
-            for resource in family.derived() {
+            let manifest = family.manifest();
+            for resource in manifest.shaped.iter().map(Plural::resource) {
                 for object in self.objects(&resource) {
-                    let value = object.value();
-                    let (namespace, name) = (&*object.key.namespace, &*object.key.name);
-                    let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
-                    match family.derive(&policy, &view) {
-                        Ok(None) => {}
-                        Ok(Some(right)) => report.differ(format!(
-                            "{} is stored as {}, and has to be {}",
-                            object.key, value["spec"], right["spec"]
-                        )),
-                        // It was written before what it contradicts, and stays until somebody writes it again.
-                        Err(why) => report.broken.push(format!("{} cannot be derived: {why}", object.key)),
-                    }
+                    self.check_shape(family, &object.key, &object.value(), &view, report);
                 }
             }
-            for resource in family.queueing() {
+            for resource in manifest.keeping.iter().map(Plural::resource) {
                 for policy in self.objects(&resource) {
                     self.check_kept(family, policy, &view, report);
                 }
             }
-            for resource in family.policies() {
+            for resource in manifest.policies.iter().map(Plural::resource) {
                 for object in self.objects(&resource).filter(|object| self.is_told(fresh, &object.key)) {
                     let mut value = object.value();
                     let shown = value.get("status").cloned().unwrap_or_default();
@@ -284,34 +270,48 @@ impl Snapshot {
         }
     }
 
-    fn check_kept(
+    /// Whether an object is as its family will have it; null is one that is not there.
+    fn check_shape(
         &self,
-        family: &Arc<dyn families::Family>,
-        policy: &Object,
+        family: &Arc<dyn Family>,
+        key: &ObjectKey,
+        value: &Value,
         view: &SnapshotView<'_>,
         report: &mut AuditReport,
     ) {
-        let (resource, name) = (&policy.key.resource, &policy.key.name);
-        for namespace in view.namespaces_of(&policy_name(resource, &policy.key.namespace, name)) {
-            let Some(kept) = family.kept(resource, name, &namespace) else { continue };
-            let key = ObjectKey { resource: kept.resource, namespace: kept.namespace, name: kept.name };
-            let Some(spec) = family.keep(&key.resource, &key.namespace, &key.name, view) else { continue };
+        let object =
+            PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object: value };
+        match family.must_be(&object, view) {
+            Ok(Must::AsItIs) => {}
+            // Beyond a bound they are written in the next steps.
+            Ok(_) if self.following.contains(key) => report.missing += 1,
+            Ok(Must::Gone) => report.differ(format!("{key} is stored, and has to be gone")),
+            Ok(Must::Be(_)) if value.is_null() => {
+                let namespace = self.get(&ObjectKey::new(GroupResource::core("namespaces"), "", &key.namespace));
+                let leaves = namespace.is_some_and(|one| one.value().pointer("/metadata/deletionTimestamp").is_some());
+                if !leaves {
+                    report.differ(format!("{key} is not there, and has to be"));
+                }
+            }
+            Ok(Must::Be(right)) => {
+                report.differ(format!("{key} is stored as {}, and has to be {}", value["spec"], right["spec"]));
+            }
+            // It was written before what it contradicts, and stays until somebody writes it again.
+            Err(why) => report.broken.push(format!("{key} cannot be shaped: {}", why.message)),
+        }
+    }
+
+    /// Whether all that a policy keeps is there.
+    fn check_kept(&self, family: &Arc<dyn Family>, policy: &Object, view: &SnapshotView<'_>, report: &mut AuditReport) {
+        let value = policy.value();
+        let ObjectKey { resource, namespace, name } = &policy.key;
+        let change = Change { resource, namespace, name, old: &value, new: Some(&value) };
+        for affected in family.affected(&Cause::Written(&change), view) {
+            let Affected::Object(place) = affected else { continue };
             report.kept += 1;
-            let leaves = || {
-                let namespace = self.get(&ObjectKey::new(GroupResource::core("namespaces"), "", &namespace));
-                namespace.is_some_and(|one| one.value().pointer("/metadata/deletionTimestamp").is_some())
-            };
-            match self.get(&key).map(|stored| stored.value()) {
-                Some(stored) if stored.get("spec") == Some(&spec) => {}
-                Some(_) if self.following.contains(&key) => report.missing += 1,
-                Some(stored) => report.differ(format!(
-                    "{key}, which {} keeps, says {}, and has to say {spec}",
-                    policy.key, stored["spec"]
-                )),
-                None if leaves() => {}
-                // Beyond a bound they are made in the next steps.
-                None if self.unmade.contains(&key) => report.missing += 1,
-                None => report.differ(format!("{key}, which {} keeps, is not there", policy.key)),
+            let key = ObjectKey::from(place);
+            if self.get(&key).is_none() {
+                self.check_shape(family, &key, &Value::Null, view, report);
             }
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::command::Refused;
 use super::engine::Engine;
-use super::made::moment;
+use super::identity::moment;
 use super::object::ObjectKey;
 
 /// How the fingerprint of what stands in a broken policy's place begins, before the reason. No family's does: this is no
@@ -59,7 +59,7 @@ impl Engine {
             .into_iter()
             .flat_map(|before| &before.rules)
             .map(|rule| (rule.resources.clone(), rule.reach.clone()));
-        let would = family.would_look_at(&policy, &self.near(0)).into_iter();
+        let would = family.would_look_at(&policy, &self.view(0)).into_iter();
         let looks = before.chain(would.map(|(resource, reach)| (vec![resource], reach)));
         let rules = looks.map(|(resources, reach)| Rule { resources, reach, measure: measure.clone() }).collect();
         let fingerprint = [BROKEN, message.as_bytes()].concat();

@@ -6,6 +6,7 @@ use store::Batch;
 
 use super::engine::Engine;
 use super::event::Publication;
+use super::follow::Changed;
 use super::measured::strip;
 use super::object::ObjectKey;
 
@@ -28,11 +29,10 @@ impl Engine {
             }
             if let Some(object) = self.stored(&key).cloned() {
                 self.recount_one(&object, out);
-                self.attend(object.uid, batch, out);
-                self.lead(Some(&object), Some(&object), batch, out);
+                self.changed.push(Changed { before: Some(object.clone()), after: Some(object) });
             }
         }
-        self.follow(moved_from, None, self.clock_ms, batch, out);
+        self.follow(moved_from, self.clock_ms, batch, out);
     }
 
     pub(super) fn next_due_ms(&self) -> Option<i64> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::Denial;
+use families::{Denial, Refusal};
 use rules::cel::{Foresight, Known, Program};
 
 use super::audit::Snapshot;
@@ -127,6 +127,11 @@ pub enum Refused {
     },
     /// Some quota said no; one entry a policy, in a stable order.
     Denied(Vec<Denial>),
+    /// A family said no in its own words; with its place among the families.
+    Said {
+        family: usize,
+        refusal: Refusal,
+    },
     /// A rule could not be evaluated on the object, which denies it.
     Unmeasurable {
         policy: Arc<str>,

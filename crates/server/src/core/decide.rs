@@ -128,14 +128,19 @@ impl Engine {
         }
     }
 
-    pub(super) fn note_denied(&mut self, denials: &[Denial]) {
+    /// Counts a refusal for each family that had a part in it.
+    pub(super) fn note_refused(&mut self, refused: &Refused) {
         let mut noted: SmallVec<[usize; 4]> = SmallVec::new();
-        for family in denials.iter().filter_map(|denial| self.families.place(&denial.resource)) {
-            if !noted.contains(&family) {
-                noted.push(family);
-                self.decided.note(family, Decision::Denied);
+        match refused {
+            Refused::Said { family, .. } => noted.push(*family),
+            Refused::Denied(denials) => {
+                noted.extend(denials.iter().filter_map(|denial| self.families.place(&denial.resource)));
             }
+            _ => {}
         }
+        noted.sort_unstable();
+        noted.dedup();
+        noted.into_iter().for_each(|family| self.decided.note(family, Decision::Denied));
     }
 
     /// A rule's own refusals. On an update they count only where the object's charge on that policy grows, as with

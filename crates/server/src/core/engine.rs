@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{Change, Denial, Families, Operation};
+use families::{Change, Families, Family, Refusal};
 use kinds::field_error::FieldError;
 use ledger::{AccountId, Ledger, SubjectId, Terms};
 use rules::cel::{Foresight, Program};
@@ -16,12 +16,14 @@ use serde_json::Value;
 use store::{Batch, Space, Table};
 
 use super::command::{Answer, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
+use super::counted::CountedObjects;
 use super::encryption::Encryption;
 use super::event::{Decided, Event, EventKind, Publication};
-use super::named::Named;
+use super::follow::Changed;
 use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::Policies;
-use super::relief::Refusal;
+use super::put::Put;
+use super::relief::RefusedDraft;
 use super::room::{is_renewal, makes_room};
 use super::status::REVISION_ROW;
 
@@ -34,10 +36,11 @@ pub struct Engine {
     pub(super) policy_resources: HashSet<GroupResource>,
     pub(super) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
-    pub(super) depended_on: HashSet<GroupResource>,
-    /// Resources whose objects families have a say in, and those that such objects follow.
-    pub(super) derived: HashSet<GroupResource>,
-    pub(super) leading: HashSet<GroupResource>,
+    pub(super) meaning: HashSet<GroupResource>,
+    /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.
+    pub(super) shaped: HashSet<GroupResource>,
+    pub(super) watched: HashSet<GroupResource>,
+    pub(super) keeping: HashSet<GroupResource>,
     pub(super) shelves: HashMap<GroupResource, Shelf>,
     pub(super) namespaces: BTreeMap<Arc<str>, NamespaceState>,
     pub(super) rulebook: Rulebook,
@@ -54,18 +57,16 @@ pub struct Engine {
     pub(super) touched: Vec<AccountId>,
     /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
     pub(super) subjects: HashMap<SubjectId, ObjectKey>,
-    /// Policies in whose line objects wait.
-    pub(super) queueing: HashSet<GroupResource>,
-    /// Objects that have to follow what was written, in the next steps.
+    /// What was written in this step, until what follows from it is known; and where policies came to look.
+    pub(super) changed: Vec<Changed>,
+    pub(super) reached: Vec<(ObjectKey, Arc<str>)>,
+    /// Objects that have to be looked at in the next steps, because they were too many for one.
     pub(super) behind: BTreeSet<ObjectKey>,
     /// Objects that were granted in this step what they waited for.
     pub(super) woken: Vec<ObjectKey>,
-    /// What policies keep and may be missing: in namespaces that came under them in this step, whatever was written, and
-    /// what was too much to be made in the last one.
-    pub(super) unmade: Vec<ObjectKey>,
     /// Policies whose status names what they count, and what that is.
     pub(super) naming: HashSet<GroupResource>,
-    pub(super) named: Named,
+    pub(super) named: CountedObjects,
     /// Policies and claims as trees, by revision.
     pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// The latest time a command told.
@@ -114,10 +115,10 @@ impl sequencer::Engine for Engine {
                 if let Some(postponed) = self.postponed.take() {
                     return Answer::Postponed(postponed);
                 }
-                if let Err(Refused::Denied(denials)) = &written
+                if let Err(refused) = &written
                     && counts
                 {
-                    self.note_denied(denials);
+                    self.note_refused(refused);
                 }
                 Answer::Written(written)
             }
@@ -151,7 +152,7 @@ impl Engine {
         for _ in 0..ENCRYPTED_MAX {
             let Some(key) = self.outdated.pop() else { break };
             if let Some(object) = self.stored(&key).cloned() {
-                self.put(&object, batch);
+                self.put_row(&object, batch);
             }
             if batch.bytes() - begun >= ENCRYPTED_BYTES_MAX {
                 break;
@@ -165,9 +166,8 @@ impl Engine {
     fn write(&mut self, write: Write, batch: &mut Batch, publication: &mut Publication) -> Result<Written, Refused> {
         self.advance(write.now_ms, batch, publication);
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
-        let key = self.may_be_kept(&write.key).then(|| write.key.clone());
         let written = self.write_one(write, batch, publication)?;
-        self.follow(moved_from, key.as_ref(), now_ms, batch, publication);
+        self.follow(moved_from, now_ms, batch, publication);
         Ok(written)
     }
 
@@ -199,13 +199,13 @@ impl Engine {
                 if self.space.is_low() {
                     return Err(Refused::NoSpace);
                 }
-                let draft = self.derive(&key, self.overruled(&key, draft), now_ms)?;
+                let draft = self.shape(&key, draft, now_ms)?;
                 let compiled = self.compile(&key, &draft.value)?;
                 self.check_policies(&key, compiled.is_some())?;
-                self.check_write(&key, None, &draft.value, now_ms)?;
+                self.check(&key, None, Some(&draft.value), now_ms)?;
                 let ruling = match self.decide(&key, &draft, None, dry_run) {
                     Err(Refused::Denied(denials)) => {
-                        let refusal = Refusal { key: &key, draft: &draft, terms: None, dry_run, now_ms };
+                        let refusal = RefusedDraft { key: &key, draft: &draft, terms: None, dry_run, now_ms };
                         self.relieve(&refusal, denials, batch, publication)?
                     }
                     Err(why) => return Err(self.put_off(WriteKind::Create(draft), why)),
@@ -214,26 +214,19 @@ impl Engine {
                 if dry_run {
                     return Ok(self.preview(draft, key, None));
                 }
-                self.note_due(&key, ruling.until_ms);
-                self.apply(ruling, publication);
-                let draft = self.standing(&key, draft, now_ms);
-                let object = self.store(draft, &key, None, batch, publication);
-                let written = self.settle(object, compiled, None, publication);
-                self.lead(None, Some(&written.object), batch, publication);
-                Ok(written)
+                let put = Put { key, draft, before: None, compiled, ruling, status_at: None };
+                Ok(self.put(put, batch, publication))
             }
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
-                let mut draft = self.derive(&key, draft, now_ms)?;
+                let draft = self.shape(&key, draft, now_ms)?;
                 let renews = is_renewal(&key, &stored, &draft) && self.space.admits_renewal(batch.bytes());
                 if self.space.is_low() && !renews && !makes_room(&stored, &draft) {
                     return Err(Refused::NoSpace);
                 }
                 if !status {
-                    self.guard(&stored, Some(&draft.value), now_ms)?;
-                    self.check_write(&key, Some(&stored), &draft.value, now_ms)?;
-                    draft = self.overruled(&key, draft);
+                    self.check(&key, Some(&stored), Some(&draft.value), now_ms)?;
                 }
                 let compiled = if status { None } else { self.compile(&key, &draft.value)? };
                 // What happened is adopted. Labels and annotations did not happen, though they come with a status.
@@ -241,7 +234,7 @@ impl Engine {
                 let terms = if reports { Terms::Adopted } else { Terms::Enforced };
                 let ruling = match self.decide(&key, &draft, Some(terms), dry_run) {
                     Err(Refused::Denied(denials)) => {
-                        let refusal = Refusal { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
+                        let refusal = RefusedDraft { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
                         self.relieve(&refusal, denials, batch, publication)?
                     }
                     Err(why) => return Err(self.put_off(WriteKind::Update { draft, expect, status }, why)),
@@ -250,81 +243,51 @@ impl Engine {
                 if dry_run {
                     return Ok(self.preview(draft, key, Some(stored.revision)));
                 }
-                self.note_due(&key, ruling.until_ms);
-                self.apply(ruling, publication);
-                if !status {
-                    draft = self.standing(&key, draft, now_ms);
-                }
-                let object = self.store(draft, &key, Some(stored.clone()), batch, publication);
-                let written = self.settle(object, compiled, status.then_some(now_ms), publication);
-                self.attend(stored.uid, batch, publication);
-                self.lead(Some(&stored), Some(&written.object), batch, publication);
-                Ok(written)
+                let status_at = status.then_some(now_ms);
+                let put = Put { key, draft, before: Some(stored), compiled, ruling, status_at };
+                Ok(self.put(put, batch, publication))
             }
             WriteKind::Delete { expect, last } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
                 check(&stored, expect)?;
-                self.guard(&stored, None, now_ms)?;
+                self.check(&key, Some(&stored), None, now_ms)?;
                 if dry_run {
                     return Ok(Written { object: stored, sequence: self.ledger.sequence() });
                 }
-                let written = self.delete(stored.clone(), last, batch, publication);
-                self.attend(stored.uid, batch, publication);
-                self.lead(Some(&stored), None, batch, publication);
-                Ok(written)
+                Ok(self.delete(stored, last, batch, publication))
             }
         }
     }
 
-    /// Asks the family of an object whether usage lets it be changed (or deleted) so. What is in a namespace that is
+    /// Asks the families whether the state as it is lets an object be written so, or deleted. What is in a namespace that is
     /// being removed goes without asking.
-    fn guard(&self, stored: &Object, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
-        let key = &stored.key;
+    fn check(&self, key: &ObjectKey, old: Option<&Object>, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
         let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
         let leaves = new.is_none_or(|new| new.pointer("/metadata/deletionTimestamp").is_some());
-        if !self.is_projected(&key.resource) || (leaves && removed) {
-            return Ok(());
-        }
-        let Some(family) = self.families.of_projected(&key.resource) else { return Ok(()) };
-        let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-        let change = Change { resource, namespace, name, old: &stored.value(), new };
-        family.guard(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))
-    }
-
-    /// Asks the families that have something to say about writes of any kind.
-    fn check_write(&self, key: &ObjectKey, old: Option<&Object>, new: &Value, now_ms: i64) -> Result<(), Refused> {
         let mut old_value = None;
-        for family in self.families.iter().filter(|family| family.checks()) {
+        for (place, family) in self.families.iter().enumerate() {
+            let manifest = family.manifest();
+            if !manifest.checks_everything && (!manifest.projects(&key.resource) || (leaves && removed)) {
+                continue;
+            }
             let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));
-            let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-            let change = Change { resource, namespace, name, old, new: Some(new) };
-            family.check(&change, &self.near(now_ms)).map_err(|why| self.said_no(key, why))?;
+            let change = Change { resource: &key.resource, namespace: &key.namespace, name: &key.name, old, new };
+            let checked = family.check(&change, &self.view(now_ms));
+            checked.map_err(|refusal| Refused::Said { family: place, refusal })?;
         }
         Ok(())
     }
 
-    /// A refusal in a family's own words.
-    pub(super) fn said_no(&self, key: &ObjectKey, why: String) -> Refused {
-        let ObjectKey { resource, namespace, name } = key;
-        // It is told in the words of the family whose policy it names.
-        let of = self.families.of_projected(resource).and_then(|family| family.policies().into_iter().next());
-        let of = of.or_else(|| self.families.iter().find_map(|family| family.policies().into_iter().next()));
-        Refused::Denied(vec![Denial {
-            policy: rules::policy_name(resource, namespace, name),
-            resource: of.unwrap_or_else(|| resource.clone()),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            operation: Operation::Update,
-            lines: Vec::new(),
-            message: Some(why),
-        }])
+    /// A refusal in plain words, on behalf of the family that the object is of.
+    pub(super) fn refusal(&self, key: &ObjectKey, why: String) -> Refused {
+        let is_of = |family: &Arc<dyn Family>| family.manifest().projects(&key.resource);
+        let family = self.families.iter().position(is_of).unwrap_or_default();
+        Refused::Said { family, refusal: Refusal::forbidden(why) }
     }
 
     /// Whether objects of this resource may stand in a line.
     pub(super) fn may_wait(&self, resource: &GroupResource) -> bool {
-        !self.queueing.is_empty()
-            && self.projected_resources.contains(resource)
-            && !self.policy_resources.contains(resource)
+        self.projected_resources.contains(resource) && !self.policy_resources.contains(resource)
     }
 
     /// Why a write was refused; one that waits for expressions is kept for its sender.
@@ -352,7 +315,7 @@ impl Engine {
         let place = (key.namespace.clone(), key.name.clone());
         self.shelves.entry(key.resource.clone()).or_default().insert(place, object.clone());
         self.last_changes.insert(key.resource.clone(), self.revision);
-        self.put(&object, batch);
+        self.put_row(&object, batch);
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         publication.events.push(Event::new(kind, object.clone(), previous));
         publication.revision = self.revision;
@@ -360,7 +323,7 @@ impl Engine {
     }
 
     /// The object's row, encrypted where that is configured.
-    pub(super) fn put(&self, object: &Object, batch: &mut Batch) {
+    pub(super) fn put_row(&self, object: &Object, batch: &mut Batch) {
         let row = object.key.row();
         batch.put(Table::OBJECTS, &row, &self.encryption.seal(&object.key, &row, object.encode()));
     }
@@ -390,7 +353,7 @@ impl Engine {
         if let Some(compiled) = compiled {
             self.install(key, compiled, publication);
         }
-        if self.depended_on.contains(&key.resource) {
+        if self.meaning.contains(&key.resource) {
             self.recompile_dependents(&key.resource, publication);
         }
         Written { object, sequence: self.ledger.sequence() }
@@ -417,6 +380,7 @@ impl Engine {
         }
         self.last_changes.insert(key.resource.clone(), self.revision);
         batch.delete(Table::OBJECTS, &key.row());
+        self.changed.push(Changed { before: Some(stored.clone()), after: None });
         publication.events.push(Event::new(EventKind::Deleted, object.clone(), Some(stored)));
         publication.revision = self.revision;
         if key.resource.is("", "namespaces") {
@@ -435,7 +399,7 @@ impl Engine {
         if self.policy_resources.contains(&key.resource) {
             self.uninstall(&key, publication);
         }
-        if self.depended_on.contains(&key.resource) {
+        if self.meaning.contains(&key.resource) {
             self.recompile_dependents(&key.resource, publication);
         }
         Written { object, sequence: self.ledger.sequence() }

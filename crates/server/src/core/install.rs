@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use families::PolicyObject;
+use families::{Plural, PolicyObject, holds};
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
 use rules::{Compiled, GroupResource, PolicyId, Reach, policy_name};
@@ -34,7 +34,7 @@ impl Engine {
         }
         let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
         let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
-        let compiled = family.compile_among(&policy, &self.near(0)).map_err(Refused::Invalid)?;
+        let compiled = family.compile(&policy, &self.view(0)).map_err(Refused::Invalid)?;
         check_accounts(key, &compiled).map_err(|error| Refused::Invalid(vec![error]))?;
         Ok(Some(compiled))
     }
@@ -45,7 +45,7 @@ impl Engine {
         if self.may_wait(&key.resource) && self.objects_in(&key.resource, &key.namespace).count() >= CLAIMS_MAX {
             let why =
                 format!("there are {CLAIMS_MAX} claims in namespace \"{}\" already, which is the most", key.namespace);
-            return Err(self.said_no(key, why));
+            return Err(self.refusal(key, why));
         }
         if !is_policy {
             return Ok(());
@@ -59,14 +59,14 @@ impl Engine {
         } else {
             format!("in namespace \"{}\"", key.namespace)
         };
-        Err(self.said_no(key, format!("there are {POLICIES_MAX} quotas {place} already, which is the most")))
+        Err(self.refusal(key, format!("there are {POLICIES_MAX} quotas {place} already, which is the most")))
     }
 
     /// Compiles the policies again that depend on objects of this resource.
     pub(super) fn recompile_dependents(&mut self, resource: &GroupResource, out: &mut Publication) {
         let families = self.families.clone();
-        let concerned = families.iter().filter(|family| family.depends_on().contains(resource));
-        for policies in concerned.flat_map(|family| family.policies()) {
+        let concerned = families.iter().filter(|family| holds(family.manifest().meaning, resource));
+        for policies in concerned.flat_map(|family| family.manifest().policies).map(Plural::resource) {
             let stored: Vec<_> =
                 self.shelves.get(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
             for policy in stored {

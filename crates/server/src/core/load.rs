@@ -12,12 +12,12 @@ use rules::{GroupResource, Rulebook};
 use store::{Space, Store, StoreError, Table};
 
 use super::cache::Cache;
+use super::counted::CountedObjects;
 use super::encryption::{DecryptError, Encryption};
 use super::engine::Engine;
 use super::event::{Decided, Publication};
+use super::identity::named_uid;
 use super::install::Places;
-use super::made::named_uid;
-use super::named::Named;
 use super::object::{Object, ObjectKey};
 use super::policies::Policies;
 use super::status::{MEASURING_ROW, REVISION_ROW};
@@ -110,22 +110,19 @@ impl Engine {
     }
 
     fn empty(families: Families, ledger: Ledger, revision: u64) -> Engine {
-        let policy_resources = families.iter().flat_map(|family| family.policies()).collect();
-        let projected_resources =
-            families.iter().flat_map(|family| family.policies().into_iter().chain(family.projected())).collect();
-        let naming = families.iter().flat_map(|family| family.naming()).collect();
-        let queueing = families.iter().flat_map(|family| family.queueing()).collect();
-        let depended_on = families.iter().flat_map(|family| family.depends_on()).collect();
-        let derived = families.iter().flat_map(|family| family.derived()).collect();
+        let policy_resources: HashSet<GroupResource> = families.resources(|manifest| manifest.policies);
+        let mut projected_resources = policy_resources.clone();
+        projected_resources.extend(families.resources::<HashSet<_>>(|manifest| manifest.projected));
         let measuring = measuring(&families);
-        let leading = families.iter().flat_map(|family| family.leads()).collect();
         Engine {
+            meaning: families.resources(|manifest| manifest.meaning),
+            shaped: families.resources(|manifest| manifest.shaped),
+            watched: families.resources(|manifest| manifest.watched),
+            keeping: families.resources(|manifest| manifest.keeping),
+            naming: families.resources(|manifest| manifest.naming),
             families,
             policy_resources,
             projected_resources,
-            depended_on,
-            derived,
-            leading,
             measuring,
             measuring_unsaved: true,
             clock_ms: 0,
@@ -145,12 +142,11 @@ impl Engine {
             written_status: BTreeMap::new(),
             touched: Vec::new(),
             subjects: HashMap::new(),
-            queueing,
+            changed: Vec::new(),
+            reached: Vec::new(),
             behind: BTreeSet::new(),
             woken: Vec::new(),
-            unmade: Vec::new(),
-            naming,
-            named: Named::default(),
+            named: CountedObjects::default(),
             trees: RefCell::default(),
             leaving: HashSet::new(),
             space: Space::default(),
@@ -204,7 +200,6 @@ impl Engine {
             self.recount(&places, out);
         }
         self.close_orphans(out);
-        self.unmade = self.find_unmade();
         self.name_all();
         self.find_due();
         self.put_all_behind(out);
@@ -251,7 +246,7 @@ pub(super) fn beyond(revision: u64, now: SystemTime) -> u64 {
 fn measuring(families: &Families) -> u64 {
     let mut text = env!("CARGO_PKG_VERSION").to_owned();
     for family in families.iter() {
-        text.push_str(&format!("\n{MEASURING_VERSION} {} {}", family.name(), family.measuring()));
+        text.push_str(&format!("\n{MEASURING_VERSION} {} {}", family.manifest().name, family.measuring()));
     }
     let mixed = named_uid(text.as_bytes()).0;
     (mixed >> 64) as u64 ^ mixed as u64

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use families::Made;
+use families::Parsed;
 use kinds::bounds::{DEPTH_MAX, is_text_deeper};
 use ledger::SubjectId;
 use rules::GroupResource;
@@ -17,6 +17,12 @@ pub struct ObjectKey {
     pub resource: GroupResource,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+}
+
+impl From<families::Place> for ObjectKey {
+    fn from(place: families::Place) -> ObjectKey {
+        ObjectKey { resource: place.resource, namespace: place.namespace, name: place.name }
+    }
 }
 
 impl ObjectKey {
@@ -82,7 +88,7 @@ pub struct Object {
     /// The JSON that is served, resourceVersion included.
     pub json: Bytes,
     /// What a family made of it. Boxed: a million objects have none.
-    made: OnceLock<Box<Made>>,
+    made: OnceLock<Box<Parsed>>,
     /// The same as a tree, for objects that admission reads again and again.
     tree: OnceLock<Arc<Value>>,
 }
@@ -145,8 +151,8 @@ impl Object {
     }
 
     /// What a family makes of it, made once. An object belongs to one family, which always makes the same.
-    pub fn made(&self, make: &dyn Fn(&Value) -> Made) -> Made {
-        Made::clone(self.made.get_or_init(|| Box::new(make(&self.value()))))
+    pub fn parsed(&self, make: &dyn Fn(&Value) -> Parsed) -> Parsed {
+        Parsed::clone(self.made.get_or_init(|| Box::new(make(&self.value()))))
     }
 
     /// [`Object::value`], kept for the next who asks. For kinds of which there are few: a tree takes several times the

@@ -137,7 +137,9 @@ impl Engine {
                 places.extend(resources.map(|resource| (resource, namespace.name.clone())));
             }
             if let Some(key) = self.policies.object(policy).cloned() {
-                self.unmade.extend(self.kept_in(&key, &namespace.name).filter(|_| present));
+                if present && self.keeping.contains(&key.resource) {
+                    self.reached.push((key.clone(), namespace.name.clone()));
+                }
                 self.mark_stale(key, out);
             }
         }

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use families::relief::{COMPANIONS_MAX, ChargeLine, Companion, Plea, Upkeep};
-use families::{Denial, Families};
-use ledger::{SubjectId, Terms};
+use families::{Affected, Cause, ChargeLine, Companion, Denial, Families, Must, RefusedWrite, companion_uid};
+use ledger::Terms;
 use quantity::{Amount, Quantity};
 use rules::{Subject, policy_name};
 use serde_json::json;
@@ -18,12 +17,13 @@ use super::command::Refused;
 use super::decide::Ruling;
 use super::engine::Engine;
 use super::event::Publication;
-use super::made::{moment, uid_from};
+use super::identity::moment;
 use super::measured::measured;
 use super::object::{Draft, Object, ObjectKey};
+use super::put::Put;
 
 /// An object on its way in that was refused.
-pub(super) struct Refusal<'a> {
+pub(super) struct RefusedDraft<'a> {
     pub key: &'a ObjectKey,
     pub draft: &'a Draft,
     pub terms: Option<Terms>,
@@ -44,20 +44,21 @@ impl Engine {
     /// Lets families make room for a refused object. The ruling is good for the state that this leaves behind.
     pub(super) fn relieve(
         &mut self,
-        refusal: &Refusal<'_>,
+        refusal: &RefusedDraft<'_>,
         denials: Vec<Denial>,
         batch: &mut Batch,
         out: &mut Publication,
     ) -> Result<Ruling, Refused> {
         let ObjectKey { resource, namespace, name } = refusal.key;
         let charges = || self.would_charge(refusal);
-        let plea =
-            Plea { resource, namespace, name, object: &refusal.draft.value, charges: &charges, denials: &denials };
-        let near = self.near(refusal.now_ms);
-        let companions = self.families.iter().find_map(|family| family.relieve(&plea, &near));
-        let Some(companions) = companions.filter(|list| !list.is_empty()) else {
+        let object = &refusal.draft.value;
+        let refused = RefusedWrite { resource, namespace, name, object, charges: &charges, denials: &denials };
+        let (cause, view) = (Cause::Refused(&refused), self.view(refusal.now_ms));
+        let affected = self.families.iter().map(|family| family.affected(&cause, &view)).find(|list| !list.is_empty());
+        let companions: Vec<Companion> = affected.into_iter().flatten().filter_map(companion).collect();
+        if companions.is_empty() {
             return Err(Refused::Denied(denials));
-        };
+        }
         let mut charged = Vec::with_capacity(companions.len());
         for companion in companions {
             match self.charge_companion(refusal, companion, out) {
@@ -81,18 +82,17 @@ impl Engine {
             return Ok(Ruling::default());
         }
         for one in charged {
-            self.note_due(&one.key, one.until_ms);
-            let draft = self.standing(&one.key, one.draft, refusal.now_ms);
-            let object = self.store(draft, &one.key, one.before, batch, out);
-            self.settle(object, None, None, out);
-            self.keep(&one.quota, batch, out);
+            let Charged { key, draft, before, quota, until_ms } = one;
+            let ruling = Ruling { until_ms, ..Ruling::default() };
+            self.put(Put { key, draft, before, compiled: None, ruling, status_at: None }, batch, out);
+            self.conform(&quota, batch, out);
         }
         self.decide(refusal.key, refusal.draft, refusal.terms, false)
     }
 
     fn charge_companion(
         &mut self,
-        refusal: &Refusal<'_>,
+        refusal: &RefusedDraft<'_>,
         companion: Companion,
         out: &mut Publication,
     ) -> Result<Charged, String> {
@@ -102,7 +102,7 @@ impl Engine {
         if !key.fits_a_row() {
             return Err(format!("the name of {key} is too long"));
         }
-        let uid = uid_from(refusal.draft.uid, companion.number);
+        let uid = companion_uid(refusal.draft.uid, companion.number);
         let before = self.stored(&key).cloned();
         if before.as_ref().is_some_and(|stored| stored.uid != uid) {
             return Err(format!("{} exists already", key));
@@ -168,8 +168,8 @@ impl Engine {
     /// The limits of a quota as they are to be kept now, or as they are stored.
     fn move_limits(&mut self, quota: &ObjectKey, kept: bool, out: &mut Publication) {
         let Some(mut value) = self.stored(quota).map(|stored| stored.value()) else { return };
-        if let Some(spec) = self.kept_spec(quota).filter(|_| kept) {
-            value["spec"] = spec;
+        if kept && let Ok(Must::Be(must)) = self.must_be(quota, value.clone(), self.clock_ms) {
+            value = must;
         }
         if let Ok(Some(compiled)) = self.compile(quota, &value) {
             let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    fn would_charge(&self, refusal: &Refusal<'_>) -> Vec<ChargeLine> {
+    fn would_charge(&self, refusal: &RefusedDraft<'_>) -> Vec<ChargeLine> {
         let (key, draft) = (refusal.key, refusal.draft);
         let object = measured(&draft.value, self.projected_resources.contains(&key.resource));
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
@@ -208,22 +208,12 @@ impl Engine {
         let (policy, account) = (key.policy.clone(), key.resource.clone());
         Some(ChargeLine { policy, account, amount: charge.amount, format: charge.format })
     }
+}
 
-    /// Lets the companions of an object follow a change of it, or go with it.
-    pub(super) fn attend(&mut self, of: SubjectId, batch: &mut Batch, out: &mut Publication) {
-        for number in 0..COMPANIONS_MAX {
-            let Some(key) = self.subjects.get(&uid_from(of, number)).cloned() else { continue };
-            let Some(stored) = self.stored(&key).cloned() else { continue };
-            let charges = self.ledger.subject(of).map_or_else(Vec::new, |view| view.charges);
-            let charges: Vec<ChargeLine> = charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect();
-            let value = stored.value();
-            let upkeep = self.families.of_projected(&key.resource).map(|family| family.attend(&value, &charges));
-            match upkeep.unwrap_or(Upkeep::AsItIs) {
-                Upkeep::AsItIs => {}
-                Upkeep::Changed(value) => drop(self.replace(stored, value, batch, out)),
-                Upkeep::Gone => drop(self.delete(stored, None, batch, out)),
-            }
-        }
+fn companion(affected: Affected) -> Option<Companion> {
+    match affected {
+        Affected::Companion(companion) => Some(companion),
+        Affected::Object(_) | Affected::Status(_) => None,
     }
 }
 

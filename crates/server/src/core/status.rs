@@ -1,6 +1,6 @@
 //! Status as a projection of the ledger: mended behind the writes, never on their way.
 
-use families::{BalanceLine, Projected};
+use families::{Affected, BalanceLine, Cause, Projected};
 use store::{Batch, Table};
 
 use super::broken::tell;
@@ -36,10 +36,7 @@ impl Engine {
             return Answer::Published { remaining: 0 };
         }
         self.advance(now_ms, batch, out);
-        if !self.unmade.is_empty() {
-            self.follow(self.touched.len(), None, now_ms, batch, out);
-        }
-        self.catch_up(batch, out);
+        self.catch_up(now_ms, batch, out);
         let due: Vec<ObjectKey> = self
             .stale
             .iter()
@@ -63,23 +60,26 @@ impl Engine {
             out.stale_status = true;
         }
         let is_due = |key: &&ObjectKey| self.written_status.get(*key).is_none_or(|until| *until <= now_ms);
-        Answer::Published { remaining: self.stale.iter().filter(is_due).count() + self.unmade.len() }
+        Answer::Published { remaining: self.stale.iter().filter(is_due).count() + self.behind.len() }
     }
 
     pub(super) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
         let Some(stored) = self.stored(key).cloned() else { return };
         let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
         let mut value = stored.value();
-        let projected = family.project(&key.resource, &mut value, &self.near(now_ms)) == Projected::Changed;
+        let projected = family.project(&key.resource, &mut value, &self.view(now_ms)) == Projected::Changed;
         let told = self.broken(key).is_some_and(|why| tell(&mut value, key, &why, now_ms));
         if !projected && !told {
             return;
         }
-        for family in self.families.clone().iter() {
-            for dependent in family.dependents(&key.resource, &value, &self.near(now_ms)) {
-                let key =
-                    ObjectKey { resource: dependent.resource, namespace: dependent.namespace, name: dependent.name };
-                self.mark_stale(key, out);
+        let cause = Cause::Shown { resource: &key.resource, object: &value };
+        let view = self.view(now_ms);
+        let affected: Vec<Affected> = self.families.iter().flat_map(|family| family.affected(&cause, &view)).collect();
+        for affected in affected {
+            match affected {
+                Affected::Status(place) => self.mark_stale(place.into(), out),
+                Affected::Object(place) => self.put_behind(place.into(), out),
+                Affected::Companion(_) => {}
             }
         }
         match Draft::new(value) {

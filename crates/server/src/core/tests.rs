@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{Balances, Denial, Families, Family, PolicyObject, Projected, World};
+use families::{Balances, Denial, Families, Family, Manifest, Plural, PolicyObject, Projected, World};
 use kinds::field_error::FieldError;
 use ledger::Limit;
 use quantity::{Amount, Format};
@@ -47,15 +47,11 @@ impl Measure for One {
 }
 
 impl Family for Caps {
-    fn name(&self) -> &'static str {
-        "caps"
+    fn manifest(&self) -> &Manifest {
+        &Manifest { name: "caps", policies: &[Plural("example.com", "caps")], ..Manifest::EMPTY }
     }
 
-    fn policies(&self) -> Vec<GroupResource> {
-        vec![GroupResource::new("example.com", "caps")]
-    }
-
-    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         let limit = Amount::from_units(policy.object["spec"]["limit"].as_i64().unwrap_or(0));
         let selected = policy.object["spec"]["tier"].as_str().map(str::to_owned);
         let reach = match selected.clone() {

@@ -54,12 +54,11 @@ pub fn verify(
     let ledger = Ledger::load(rows.iter().map(|(key, value)| (&**key, &**value)))?;
     drop(rows);
     let (mut engine, _) = Engine::load_encrypted(store, families, encryption)?;
-    // What is still to be made is told as such.
-    let unmade = std::mem::take(&mut engine.unmade);
+    let mut behind = std::mem::take(&mut engine.behind);
     engine.advance(now_ms, &mut Batch::new(), &mut Publication::default());
-    engine.unmade = unmade;
-    // A start looks at everything once more and mends it; here it is told.
-    engine.behind.clear();
+    // A start looks at everything once more and mends it; here it is told. What is still to be made is told as such.
+    behind.retain(|key| engine.stored(key).is_none());
+    engine.behind = behind;
     Ok(engine.verify(&ledger))
 }
 

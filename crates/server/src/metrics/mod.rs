@@ -91,7 +91,7 @@ impl Metrics {
             commits: Histogram::default(),
             commit_bytes: Counter::default(),
             commit_rows: Counter::default(),
-            decisions: families.iter().map(|family| (family.name(), Default::default())).collect(),
+            decisions: families.iter().map(|family| (family.manifest().name, Default::default())).collect(),
             webhooks: Default::default(),
             audits: Counter::default(),
             audit_differences: Counter::default(),

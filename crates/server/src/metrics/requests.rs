@@ -48,7 +48,7 @@ pub struct Requests {
 /// The counters of one resource.
 #[derive(Default)]
 struct Slot {
-    /// Made when a verb is first used: most resources see two or three.
+    /// Parsed when a verb is first used: most resources see two or three.
     verbs: [OnceLock<Box<VerbCounters>>; VERBS.len()],
 }
 

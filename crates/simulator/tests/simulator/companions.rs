@@ -212,7 +212,7 @@ impl House {
         };
         match done {
             None | Some(Ok(()) | Err(Refused::AlreadyExists | Refused::NotFound)) => Ok(()),
-            Some(Err(Refused::Denied(_))) => {
+            Some(Err(Refused::Denied(_) | Refused::Said { .. })) => {
                 self.met("refused");
                 Ok(())
             }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::desk::{Desk, global_quotas, quotas, resource};
+use crate::Family;
 use crate::capsule::{Reading, Settings};
-use crate::family::Family;
 
 fn quota(limit: &str, sources: Value) -> Value {
     json!({"spec": {"limit": limit, "sources": sources}})

@@ -8,11 +8,11 @@ use rules::{GroupResource, Namespace, Rulebook, Subject, Verdict, policy_name};
 use serde_json::{Value, json};
 
 use crate::capsule::{Capsule, GROUP, Settings};
-use crate::family::{
-    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Families, Family, Near, Operation, PolicyObject,
-    SubjectLine, World,
-};
 use crate::metrics::Survey;
+use crate::{
+    Admission, BalanceLine, Balances, Change, Denial, DenialLine, Families, Family, Operation, PolicyObject,
+    SubjectLine, View, World,
+};
 
 pub struct Desk {
     families: Families,
@@ -90,7 +90,7 @@ impl Desk {
         }
         if let Some((_, old)) = &old {
             let change = Change { resource: of, namespace, name, old, new: Some(&object) };
-            self.family.guard(&change, self)?;
+            self.family.check(&change, self).map_err(|refusal| refusal.message)?;
         }
         let uid = old.map_or_else(
             || {
@@ -102,12 +102,12 @@ impl Desk {
         object["metadata"]["uid"] = json!(crate::capsule::status::uid(SubjectId(uid)));
         self.decide(uid, &key, &object, operation)?;
         self.objects.insert(key.clone(), (uid, object));
-        if self.family.policies().contains(of) {
+        if crate::holds(self.family.manifest().policies, of) {
             self.install(&key);
         }
-        if self.family.depends_on().contains(of) {
-            let policies = self.family.policies();
-            let keys: Vec<_> = self.objects.keys().filter(|key| policies.contains(&key.0)).cloned().collect();
+        if crate::holds(self.family.manifest().meaning, of) {
+            let policies = self.family.manifest().policies;
+            let keys: Vec<_> = self.objects.keys().filter(|key| crate::holds(policies, &key.0)).cloned().collect();
             keys.iter().for_each(|key| self.install(key));
         }
         self.ledger.audit().unwrap();
@@ -118,7 +118,7 @@ impl Desk {
         let key = (of.clone(), namespace.to_string(), name.to_string());
         let (uid, old) = self.objects[&key].clone();
         let change = Change { resource: of, namespace, name, old: &old, new: None };
-        self.family.guard(&change, self)?;
+        self.family.check(&change, self).map_err(|refusal| refusal.message)?;
         let _ = self.ledger.release(SubjectId(uid));
         self.objects.remove(&key);
         let policy = policy_name(of, namespace, name);
@@ -160,7 +160,7 @@ impl Desk {
     fn install(&mut self, key: &(GroupResource, String, String)) {
         let (resource, namespace, name) = key;
         let policy = PolicyObject { resource, namespace, name, object: &self.objects[key].1.clone() };
-        let compiled = self.family.compile_among(&policy, self).unwrap();
+        let compiled = self.family.compile(&policy, self).unwrap();
         let full_name = policy_name(resource, namespace, name);
         for account in &compiled.accounts {
             let key = AccountKey::new(&full_name, &account.resource, "");
@@ -287,7 +287,7 @@ impl Balances for Desk {
         lines
     }
 
-    fn near(&self) -> Option<&dyn Near> {
+    fn view(&self) -> Option<&dyn View> {
         Some(self)
     }
 }
@@ -312,7 +312,7 @@ impl World for Desk {
     }
 }
 
-impl Near for Desk {
+impl View for Desk {
     fn now_ms(&self) -> i64 {
         0
     }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::desk::{Desk, global_quotas, quotas, resource};
+use crate::Family;
 use crate::capsule::claim::{claims, pools};
-use crate::family::Family;
 use crate::metrics::Samples;
 
 fn scrape(desk: &Desk) -> String {

@@ -109,7 +109,7 @@ fn sources_limits_and_selectors_are_checked() {
     assert!(refusal(json!({"limit": "lots", "sources": []})).contains("spec.limit: Invalid value"));
     let sources: Vec<Value> = (0..65).map(|_| json!({"kind": "Pod", "op": "count"})).collect();
     assert!(refusal(json!({"limit": "1", "sources": sources})).contains("Too many: 65"));
-    let bad = json!([{"matchExpressions": [{"key": "a", "operator": "Near"}]}]);
+    let bad = json!([{"matchExpressions": [{"key": "a", "operator": "View"}]}]);
     assert!(refusal(json!({"limit": "1", "sources": [], "scopeSelectors": bad})).contains("spec.scopeSelectors[0]"));
     let bad = with_source(json!({"kind": "Pod", "op": "count", "selectors": [{"fieldSelectors": ["a"]}]}));
     assert!(refusal(bad).contains("spec.sources[0].selectors[0].fieldSelectors[0]"));

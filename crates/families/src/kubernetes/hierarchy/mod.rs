@@ -2,14 +2,14 @@
 //! every namespace below it.
 //!
 //! Who is below whom is written in the labels `<ancestor>.tree.hnc.x-k8s.io/depth` of every namespace, so a rule only
-//! has to look at one namespace. [`labels`] says what they are; [`derive`] keeps them so, whatever anybody writes. [`rights`]
+//! has to look at one namespace. [`labels`] says what they are; [`shape`] keeps them so, whatever anybody writes. [`rights`]
 //! says who may change the tree, and [`mod@anchors`] makes the namespaces that anchors ask for.
 
 pub mod anchors;
 pub mod definitions;
-pub mod derive;
 mod labels;
 pub mod rights;
+pub mod shape;
 mod tree;
 pub mod validate;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::tree::Tree;
 use super::{CONFIGURATION_NAME, configurations, namespaces, subnamespace_of};
-use crate::family::{Change, Right, World};
+use crate::{Change, Right, World};
 
 /// What moving a namespace takes, as HNC asks for it: to write HierarchyConfigurations where the new parent is, and where the
 /// old tree and the new one meet, or else at the root of the old one. Without it the administrator of a namespace could leave

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::labels::{DEPTH_MAX, ancestors};
 use super::{CONFIGURATION_NAME, anchors, configurations, namespaces, subnamespace_of};
-use crate::family::{Made, World};
+use crate::{Parsed, World};
 
 /// A parent and a child, as one object states it.
 struct Edge {
@@ -29,8 +29,8 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(super) fn read(world: &'a dyn World) -> Tree<'a> {
-        let edges = |resource: &GroupResource, make: fn(&Value) -> Edge| -> Vec<Made> {
-            world.made_everywhere(resource, &move |object| -> Made { Arc::new(make(object)) })
+        let edges = |resource: &GroupResource, make: fn(&Value) -> Edge| -> Vec<Parsed> {
+            world.parsed_everywhere(resource, &move |object| -> Parsed { Arc::new(make(object)) })
         };
         let mut tree = Tree { world, configured: HashMap::new(), anchored: HashMap::new(), confirmed: None };
         for made in edges(&configurations(), stated_by_configuration) {

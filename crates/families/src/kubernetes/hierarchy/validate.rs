@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::validate::amounts;
 use super::labels::{DEPTH_MAX, TooDeep, ancestors};
 use super::{CONFIGURATION_NAME, configurations, namespaces};
-use crate::family::World;
+use crate::World;
 
 /// The longest name of a namespace.
 const NAMESPACE_NAME_MAX: usize = 63;

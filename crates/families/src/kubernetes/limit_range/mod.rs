@@ -14,7 +14,7 @@ use kinds::resources::UsageError;
 use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
-use crate::family::{Admission, Made, Operation, World};
+use crate::{Admission, Operation, Parsed, World};
 
 pub use range::Range;
 pub use validate::validate;
@@ -28,7 +28,7 @@ pub fn admit(request: &mut Admission<'_>, limit_ranges: &GroupResource, world: &
     if request.old.is_some_and(|old| at(old, &["metadata", "deletionTimestamp"]).is_some()) {
         return Ok(());
     }
-    let ranges = world.made(limit_ranges, request.namespace, &|range| -> Made { Arc::new(Range::read(range)) });
+    let ranges = world.parsed(limit_ranges, request.namespace, &|range| -> Parsed { Arc::new(Range::read(range)) });
     let ranges = ranges.iter().filter_map(|made| made.downcast_ref::<Result<Range, UsageError>>());
     let ranges: Vec<&Range> =
         ranges.map(Result::as_ref).collect::<Result<_, _>>().map_err(|error| error.to_string())?;

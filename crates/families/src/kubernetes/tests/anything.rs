@@ -8,8 +8,8 @@ use rules::{GroupResource, Rulebook, Subject, policy_name};
 use serde_json::Value;
 
 use super::desk::Nowhere;
-use crate::family::{Admission, Family, Operation, PolicyObject, World};
 use crate::kubernetes::{Kubernetes, Settings};
+use crate::{Admission, Family, Operation, PolicyObject, World};
 
 /// The field names that mean something somewhere, so that random trees get somewhere.
 const FIELDS: &str = "metadata spec status name namespace hard used scopes scopeSelector matchExpressions scopeName \
@@ -56,7 +56,7 @@ proptest! {
     fn nothing_panics(object in anything(), other in anything()) {
         let family = Kubernetes::new(Settings::default());
         let world = Everywhere(Arc::new(other.clone()));
-        let mut resources = family.policies();
+        let mut resources: Vec<_> = family.manifest().policies.iter().map(crate::Plural::resource).collect();
         resources.extend(["pods", "services", "persistentvolumeclaims", "limitranges"].map(GroupResource::core));
         resources.push(GroupResource::new("resource.k8s.io", "resourceclaims"));
         resources.push(GroupResource::new("hnc.x-k8s.io", "hierarchyconfigurations"));
@@ -79,7 +79,7 @@ proptest! {
                 family.project(resource, &mut object, &super::desk::Desk::new());
             }
             let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object };
-            if let Ok(compiled) = family.compile(&policy) {
+            if let Ok(compiled) = family.compile(&policy, &world) {
                 let mut rulebook = Rulebook::new();
                 rulebook.install(policy_name(resource, "ns", "x"), compiled);
                 for resource in &resources {
@@ -87,7 +87,7 @@ proptest! {
                 }
             }
         }
-        for one in family.virtual_resources() {
+        for one in family.manifest().virtuals {
             let resource = GroupResource::new(one.group, one.resource);
             let _ = family.virtual_write(&resource, "ns", &object);
             let _ = family.virtual_objects(&resource, "ns", &world, &super::desk::Desk::new());

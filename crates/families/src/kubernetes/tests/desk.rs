@@ -7,8 +7,8 @@ use ledger::{AccountId, AccountKey, Charge, Ledger, Limit, Standing, SubjectId, 
 use rules::{GroupResource, Namespace, PolicyId, Rulebook, Subject, Verdict, policy_name};
 use serde_json::{Value, json};
 
-use crate::family::{Admission, BalanceLine, Balances, Denial, DenialLine, Family, Operation, PolicyObject, World};
 use crate::kubernetes::{Kubernetes, Settings};
+use crate::{Admission, BalanceLine, Balances, Denial, DenialLine, Family, Operation, PolicyObject, World};
 
 pub struct Desk {
     pub family: Kubernetes,
@@ -67,7 +67,7 @@ impl Desk {
             return Err(kinds::field_error::join(&errors));
         }
         let policy = PolicyObject { resource: &resource, namespace, name, object: &object };
-        let compiled = self.family.compile(&policy).map_err(|errors| kinds::field_error::join(&errors))?;
+        let compiled = self.family.compile(&policy, &Nowhere).map_err(|errors| kinds::field_error::join(&errors))?;
         let full_name = policy_name(&resource, namespace, name);
         for account in &compiled.accounts {
             let key = AccountKey::new(&full_name, &account.resource, "");

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use rules::GroupResource;
 use serde_json::{Value, json};
 
-use crate::family::{Admission, Family, Operation, World};
 use crate::kubernetes::{Kubernetes, Settings};
+use crate::{Admission, Family, Operation, World};
 
 /// A world of LimitRanges.
 struct Ranges(Vec<Arc<Value>>);

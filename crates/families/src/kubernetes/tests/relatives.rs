@@ -6,8 +6,8 @@ use rules::GroupResource;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, pod};
-use crate::family::{Admission, Change, Family, Operation, World};
 use crate::kubernetes::{Kubernetes, Settings, limited};
+use crate::{Admission, Change, Family, Operation, World};
 
 fn cluster_quotas() -> GroupResource {
     GroupResource::new("quota.openshift.io", "clusterresourcequotas")
@@ -71,7 +71,7 @@ fn a_cluster_quota_must_restrict_its_namespaces() {
         "spec.selector.labels: Invalid value: {}: must restrict the selected projects"
     );
     assert_eq!(write(json!({"annotations": {"owner": "me"}})), "");
-    let bad = json!({"labels": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
+    let bad = json!({"labels": {"matchExpressions": [{"key": "a", "operator": "View"}]}});
     assert!(write(bad).starts_with("spec.selector.labels: Invalid value"));
     let object = json!({"spec": {"selector": {"annotations": {"a": "b"}}, "quota": {"hard": {"foo": "1"}}}});
     let error = desk.policy(cluster_quotas(), "", "q", object).unwrap_err();
@@ -157,7 +157,7 @@ fn a_namespace_sees_the_cluster_quotas_that_bind_it() {
     assert_eq!(seen[0]["metadata"], json!({"name": "q", "namespace": "a"}));
     assert_eq!(seen[0]["status"]["total"]["used"], json!({"pods": "1"}));
     assert!(desk.family.virtual_objects(&applied, "nowhere", &world, &desk).is_empty());
-    let verbs: Vec<_> = desk.family.virtual_resources().iter().map(|one| (one.resource, one.verbs)).collect();
+    let verbs: Vec<_> = desk.family.manifest().virtuals.iter().map(|one| (one.resource, one.verbs)).collect();
     assert_eq!(
         verbs,
         [("appliedclusterresourcequotas", &["get", "list"][..]), ("resourcequotausages", &["create"][..])]

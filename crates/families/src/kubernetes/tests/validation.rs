@@ -2,8 +2,8 @@ use rules::GroupResource;
 use serde_json::{Value, json};
 
 use super::desk::Nowhere;
-use crate::family::{Admission, Family, Operation};
 use crate::kubernetes::{Kubernetes, Settings};
+use crate::{Admission, Family, Operation};
 
 /// The errors of writing this object, `|` between them; then the object as admitted.
 fn write(

@@ -141,7 +141,7 @@ fn a_pool_over_many_namespaces_has_a_quota_in_each_without_a_controller() {
     let shelf = bench.engine.shelves.get_mut(&GroupResource::core("resourcequotas")).unwrap();
     shelf.remove(&("m7".into(), "capsule-pool-p".into()));
     let told = bench.report().differences.join("\n");
-    assert!(told.contains("resourcequotas/m7/capsule-pool-p, which"), "{told}");
+    assert!(told.contains("resourcequotas/m7/capsule-pool-p is not there, and has to be"), "{told}");
 }
 
 #[test]

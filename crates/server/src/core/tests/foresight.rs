@@ -19,19 +19,15 @@ impl Measure for Weight {
 }
 
 impl Family for Weights {
-    fn name(&self) -> &'static str {
-        "weights"
-    }
-
-    fn policies(&self) -> Vec<GroupResource> {
-        vec![caps()]
+    fn manifest(&self) -> &Manifest {
+        &Manifest { name: "weights", policies: &[Plural("example.com", "caps")], ..Manifest::EMPTY }
     }
 
     fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
         vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         let text = policy.object["spec"]["cel"].as_str().unwrap_or_default();
         let program = Program::compile(text, &["object"])
             .map_err(|why| vec![FieldError::invalid("spec.cel", text, why.to_string())])?;

@@ -159,7 +159,7 @@ fn what_is_claimed_by_hand_is_used_first() {
     let refused = bench.write(key.clone(), delete, false).unwrap_err();
     assert!(format!("{refused:?}").contains("was made for the workload"), "{refused:?}");
     let resized = bench.change(&key, |claim| claim["spec"]["claim"]["requests.cpu"] = "1".into()).unwrap_err();
-    assert!(matches!(resized, Refused::Denied(_)));
+    assert!(matches!(resized, Refused::Said { .. }));
     bench.change(&key, |claim| claim["metadata"]["labels"] = json!({"mine": "too"})).unwrap();
     bench.audit();
 }

@@ -14,10 +14,10 @@ use quantity::Quantity;
 use rules::{GroupResource, Rulebook, Subject, policy_name};
 use serde_json::{Value, json};
 
-use crate::family::{Admission, Family, Operation, PolicyObject};
 use crate::kubernetes::limit_range;
 use crate::kubernetes::tests::desk::Nowhere;
 use crate::kubernetes::{Kubernetes, Settings};
+use crate::{Admission, Family, Operation, PolicyObject};
 use random::Random;
 
 const OBJECTS: usize = 6000;
@@ -95,7 +95,7 @@ fn charges(question: &Value, object: &Value) -> (BTreeMap<String, String>, Vec<S
     let quotas = GroupResource::core("resourcequotas");
     let policy = json!({"spec": question["quota"]});
     let policy = PolicyObject { resource: &quotas, namespace: "ns", name: "q", object: &policy };
-    let compiled = family.compile(&policy).unwrap();
+    let compiled = family.compile(&policy, &crate::Nothing).unwrap();
     let mut rulebook = Rulebook::new();
     let id = rulebook.install(policy_name(&quotas, "ns", "q"), compiled);
     let resource = match question["resource"].as_str().unwrap() {

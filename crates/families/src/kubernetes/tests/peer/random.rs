@@ -1,4 +1,4 @@
-//! Objects and policies at random, near enough to real ones that most of them mean something.
+//! Objects and policies at random, view enough to real ones that most of them mean something.
 
 use serde_json::{Map, Value, json};
 

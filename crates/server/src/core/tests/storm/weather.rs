@@ -86,7 +86,7 @@ impl Storm {
         let kind = match stored {
             None => {
                 let mut draft = bench.draft(namespace, name, fields).value;
-                draft["metadata"]["creationTimestamp"] = json!(made::moment(now_ms));
+                draft["metadata"]["creationTimestamp"] = json!(identity::moment(now_ms));
                 WriteKind::Create(Draft::new(draft).unwrap())
             }
             Some(mut value) => {
@@ -355,7 +355,7 @@ impl Storm {
             let labels = self.labels();
             return self.put("", "namespaces", "", name, json!({"labels": labels}));
         };
-        value["metadata"]["deletionTimestamp"] = json!(made::moment(self.now_ms));
+        value["metadata"]["deletionTimestamp"] = json!(identity::moment(self.now_ms));
         let update = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: false };
         let now_ms = self.now_ms;
         self.told.push(format!("{name} goes"));
@@ -405,7 +405,7 @@ impl Storm {
         if status {
             value["status"]["phase"] = json!(self.one_of(&["Running", "Succeeded", "Failed"]));
         } else {
-            value["metadata"]["deletionTimestamp"] = json!(made::moment(self.now_ms));
+            value["metadata"]["deletionTimestamp"] = json!(identity::moment(self.now_ms));
             value["metadata"]["deletionGracePeriodSeconds"] = json!(self.next(30));
         }
         self.told.push(format!("status or deletion of {key}"));

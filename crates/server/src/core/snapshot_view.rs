@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
+use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
 use ledger::{Explanation, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
@@ -63,13 +63,13 @@ impl World for SnapshotView<'_> {
         self.snapshot.get(&key).map(|object| Arc::new(object.value()))
     }
 
-    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+    fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         let objects = self.snapshot.objects(resource).filter(|object| &*object.key.namespace == namespace);
-        objects.map(|object| object.made(make)).collect()
+        objects.map(|object| object.parsed(make)).collect()
     }
 
-    fn made_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
-        self.snapshot.objects(resource).map(|object| object.made(make)).collect()
+    fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
+        self.snapshot.objects(resource).map(|object| object.parsed(make)).collect()
     }
 }
 
@@ -78,12 +78,12 @@ impl Balances for SnapshotView<'_> {
         self.balances.get(policy).cloned().unwrap_or_default()
     }
 
-    fn near(&self) -> Option<&dyn Near> {
+    fn view(&self) -> Option<&dyn View> {
         Some(self)
     }
 }
 
-impl Near for SnapshotView<'_> {
+impl View for SnapshotView<'_> {
     fn now_ms(&self) -> i64 {
         self.snapshot.clock_ms
     }

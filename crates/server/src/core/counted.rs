@@ -17,12 +17,12 @@ type Place = (Arc<str>, GroupResource, Arc<str>);
 type Policies = SmallVec<[PolicyId; 2]>;
 
 #[derive(Default)]
-pub(super) struct Named {
+pub(super) struct CountedObjects {
     of_policy: BTreeMap<PolicyId, BTreeMap<Place, SubjectId>>,
     of_subject: HashMap<SubjectId, (ObjectKey, Policies)>,
 }
 
-impl Named {
+impl CountedObjects {
     /// The objects that a policy counts, in order.
     pub fn of(&self, policy: PolicyId) -> impl Iterator<Item = (SubjectId, &ObjectKey)> {
         let all = self.of_policy.get(&policy).into_iter().flat_map(BTreeMap::values);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Made, Near, SubjectLine, World};
+use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
 use ledger::{AccountKey, Charge, ExplainedLine, Explanation, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(super) struct EngineView<'a> {
 }
 
 impl Engine {
-    pub(super) fn near(&self, now_ms: i64) -> EngineView<'_> {
+    pub(super) fn view(&self, now_ms: i64) -> EngineView<'_> {
         EngineView { engine: self, now_ms }
     }
 }
@@ -50,13 +50,13 @@ impl World for EngineView<'_> {
         Some(tree)
     }
 
-    fn made(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
-        self.engine.objects_in(resource, &namespace.into()).map(|object| object.made(make)).collect()
+    fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
+        self.engine.objects_in(resource, &namespace.into()).map(|object| object.parsed(make)).collect()
     }
 
-    fn made_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Made) -> Vec<Made> {
+    fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         let shelf = self.engine.shelves.get(resource);
-        shelf.into_iter().flat_map(|shelf| shelf.values()).map(|object| object.made(make)).collect()
+        shelf.into_iter().flat_map(|shelf| shelf.values()).map(|object| object.parsed(make)).collect()
     }
 }
 
@@ -76,12 +76,12 @@ impl Balances for EngineView<'_> {
         lines
     }
 
-    fn near(&self) -> Option<&dyn Near> {
+    fn view(&self) -> Option<&dyn View> {
         Some(self)
     }
 }
 
-impl Near for EngineView<'_> {
+impl View for EngineView<'_> {
     fn now_ms(&self) -> i64 {
         self.now_ms
     }

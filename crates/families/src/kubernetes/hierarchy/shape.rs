@@ -7,40 +7,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kinds::fields::{at, text};
-use rules::GroupResource;
 use serde_json::{Value, json};
 
 use super::labels::{DEPTH_MAX, is_tree_label, tree_labels};
 use super::tree::Tree;
 use super::{CONFIGURATION_NAME, SUBNAMESPACE_OF, anchors, configurations, namespaces, subnamespace_of};
-use crate::family::{Change, Dependent, Near, PolicyObject};
-
-/// The kinds whose objects are derived here.
-pub fn derived() -> Vec<GroupResource> {
-    vec![namespaces(), configurations(), anchors()]
-}
-
-/// The kinds that namespaces follow.
-pub fn leads() -> Vec<GroupResource> {
-    derived()
-}
+use crate::{Change, Must, Place, PolicyObject, View};
 
 /// Puts a namespace's labels right, and refuses what would make the tree a circle.
-pub fn derive(object: &PolicyObject<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
-    let mut tree = Tree::read(near);
+pub fn must_be(object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, String> {
+    let mut tree = Tree::read(view);
     if *object.resource == namespaces() {
-        return derive_namespace(object, &mut tree, near);
+        return shape_namespace(object, &mut tree, view);
     }
     if *object.resource == anchors() {
         let closes = tree.above(object.namespace)?.iter().any(|above| above == object.name);
-        return if closes { Err(circle(object.namespace, object.name)) } else { Ok(None) };
+        return if closes { Err(circle(object.namespace, object.name)) } else { Ok(Must::AsItIs) };
     }
-    check_configuration(object, &tree).map(|()| None)
+    check_configuration(object, &tree).map(|()| Must::AsItIs)
 }
 
-fn derive_namespace(object: &PolicyObject<'_>, tree: &mut Tree<'_>, near: &dyn Near) -> Result<Option<Value>, String> {
+fn shape_namespace(object: &PolicyObject<'_>, tree: &mut Tree<'_>, view: &dyn View) -> Result<Must, String> {
     let name = object.name;
-    let stored = near.get(&namespaces(), "", name);
+    let stored = view.get(&namespaces(), "", name);
     let kept = stored.as_deref().map(subnamespace_of).filter(|parent| tree.is_anchored(name, parent));
     let said = subnamespace_of(object.object);
     let parent = kept.unwrap_or(said);
@@ -60,7 +49,7 @@ fn derive_namespace(object: &PolicyObject<'_>, tree: &mut Tree<'_>, near: &dyn N
         .map(|(label, depth)| (label.as_str(), depth.as_str().unwrap_or("")))
         .collect();
     if shown == wanted.iter().map(|(label, depth)| (label.as_str(), depth.as_str())).collect() && parent == said {
-        return Ok(None);
+        return Ok(Must::AsItIs);
     }
     let mut namespace = object.object.clone();
     let mut labels = labels.cloned().unwrap_or_default();
@@ -70,7 +59,7 @@ fn derive_namespace(object: &PolicyObject<'_>, tree: &mut Tree<'_>, near: &dyn N
     if parent != said {
         namespace["metadata"]["annotations"][SUBNAMESPACE_OF] = json!(parent);
     }
-    Ok(Some(namespace))
+    Ok(Must::Be(namespace))
 }
 
 /// What the write of a configuration finds in the step that decides it; two writes that close a circle together are both
@@ -98,7 +87,7 @@ fn circle(parent: &str, namespace: &str) -> String {
 }
 
 /// The namespaces whose place in the tree this change may have moved.
-pub fn followers(change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
+pub fn moved_by(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let (old, new) = (change.old, change.new.unwrap_or(&Value::Null));
     let mut moved: BTreeSet<String> = BTreeSet::new();
     let child = if *change.resource == configurations() {
@@ -113,9 +102,9 @@ pub fn followers(change: &Change<'_>, near: &dyn Near) -> Vec<Dependent> {
     } else {
         return Vec::new();
     };
-    let tree = Tree::read(near);
+    let tree = Tree::read(view);
     moved.extend(tree.levels_below(child).into_iter().flatten());
     moved.insert(child.to_string());
-    let follower = |name: String| Dependent { resource: namespaces(), namespace: "".into(), name: name.into() };
+    let follower = |name: String| Place::new(namespaces(), "", &name);
     moved.into_iter().filter(|name| !name.is_empty()).map(follower).collect()
 }

@@ -1,0 +1,81 @@
+//! What a family has to do with which resources, as one value.
+
+use rules::GroupResource;
+
+use crate::metrics::Metric;
+use crate::virtuals::VirtualResource;
+
+/// A resource by its group and its plural.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plural(pub &'static str, pub &'static str);
+
+impl Plural {
+    pub fn is(&self, resource: &GroupResource) -> bool {
+        resource.is(self.0, self.1)
+    }
+
+    pub fn resource(&self) -> GroupResource {
+        GroupResource::new(self.0, self.1)
+    }
+}
+
+pub type Plurals = &'static [Plural];
+
+#[derive(Clone, Copy, Debug)]
+pub struct Manifest {
+    pub name: &'static str,
+    /// Resources whose objects are policies of this family.
+    pub policies: Plurals,
+    /// Resources besides the policies whose status is a projection of the ledger (claims, say).
+    pub projected: Plurals,
+    /// Policies whose status names what they count, so that [`View::charged`](crate::View::charged) finds it without looking
+    /// around.
+    pub naming: Plurals,
+    /// Policies that pick namespaces by what is written on them. Whoever may write on a namespace could leave such a policy,
+    /// or enter one, so that this takes a right of its own.
+    pub selecting: Plurals,
+    /// Policies that keep other objects in step with their balances: each part that moves is a
+    /// [`Cause`](crate::Cause::Moved).
+    pub keeping: Plurals,
+    /// Resources in whose objects the family has a say, whoever writes them.
+    pub shaped: Plurals,
+    /// Resources whose writes may concern other objects.
+    pub watched: Plurals,
+    /// Resources whose objects decide what the family's policies mean. When one changes, the policies are compiled again.
+    pub meaning: Plurals,
+    /// Whether the family is asked about every write ([`Family::check`](crate::Family::check)), and not only about those of its
+    /// own policies and of what it projects.
+    pub checks_everything: bool,
+    /// Resources that are answered without being stored.
+    pub virtuals: &'static [VirtualResource],
+    /// What the family tells whoever monitors it.
+    pub metrics: &'static [&'static Metric],
+}
+
+impl Manifest {
+    /// A family without anything, to begin with.
+    pub const EMPTY: Manifest = Manifest {
+        name: "",
+        policies: &[],
+        projected: &[],
+        naming: &[],
+        selecting: &[],
+        keeping: &[],
+        shaped: &[],
+        watched: &[],
+        meaning: &[],
+        checks_everything: false,
+        virtuals: &[],
+        metrics: &[],
+    };
+
+    /// Whether the family fills in the status of this resource.
+    pub fn projects(&self, resource: &GroupResource) -> bool {
+        holds(self.policies, resource) || holds(self.projected, resource)
+    }
+}
+
+/// Whether a resource is among these.
+pub fn holds(plurals: Plurals, resource: &GroupResource) -> bool {
+    plurals.iter().any(|one| one.is(resource))
+}
