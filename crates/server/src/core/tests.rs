@@ -26,6 +26,7 @@ mod pools;
 mod quota;
 mod rows;
 mod storm;
+mod toy;
 mod trees;
 
 struct Caps;

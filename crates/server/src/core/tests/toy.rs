@@ -1,0 +1,83 @@
+//! The mechanism under a family that does everything in few lines ([`family`]).
+
+use serde_json::json;
+
+use super::*;
+
+mod family;
+
+const GROUP: &str = "toy.example.com";
+
+fn open(seats: i64) -> Bench {
+    let mut bench = Bench::with(Families::new(vec![Arc::new(family::Restaurant)]));
+    bench.create(GROUP, "rooms", "", "hall", json!({"spec": {"limit": seats}})).unwrap();
+    bench
+}
+
+impl Bench {
+    fn book(&mut self, name: &str, spec: Value) -> Written {
+        self.create(GROUP, "bookings", "a", name, json!({"spec": spec})).unwrap()
+    }
+
+    fn menu(&self) -> i64 {
+        let menu = self.cache.get(&ObjectKey::new(GroupResource::new(GROUP, "menus"), "a", "menu"));
+        menu.map_or(-1, |menu| menu.value()["spec"]["limit"].as_i64().unwrap())
+    }
+
+    fn bookings(&self) -> Vec<String> {
+        let all = self.cache.list(&GroupResource::new(GROUP, "bookings"));
+        all.range("a", None).map(|booking| booking.key.name.to_string()).collect()
+    }
+}
+
+#[test]
+fn a_plate_makes_its_booking_and_takes_it_along() {
+    let mut bench = open(2);
+    assert_eq!(bench.menu(), 0, "the menu is there with the room");
+    bench.map("soup").unwrap();
+    bench.map("fish").unwrap();
+    assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
+    let before = bench.engine.ledger.digest();
+    let revision = bench.cache.revision();
+    assert!(matches!(bench.map("cake"), Err(Refused::Denied(_))), "the room is full");
+    assert_eq!((bench.cache.revision(), bench.bookings().len()), (revision, 2));
+    assert_eq!(bench.engine.ledger.digest(), before, "and nothing tells that anybody asked");
+    bench.delete("configmaps", "soup").unwrap();
+    assert_eq!((bench.menu(), bench.bookings().len()), (1, 1));
+    bench.map("cake").unwrap();
+    bench.audit();
+    let mut bench = bench.restart();
+    bench.audit();
+    assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
+}
+
+#[test]
+fn whoever_waits_is_served_when_somebody_s_time_is_over() {
+    let mut bench = open(3);
+    bench.book("early", json!({"seats": 2, "untilMs": 1000}));
+    bench.book("large", json!({"seats": 3}));
+    assert_eq!(bench.menu(), 2, "the large one waits");
+    // A due moment is found again after a restart.
+    let mut bench = bench.restart();
+    bench.run(Command::PublishStatus { now_ms: 999 });
+    assert_eq!(bench.menu(), 2);
+    bench.audit();
+    bench.run(Command::PublishStatus { now_ms: 1000 });
+    assert_eq!(bench.menu(), 3);
+    bench.audit();
+}
+
+#[test]
+fn what_the_family_shapes_is_its_own_whoever_writes_it() {
+    let mut bench = open(3);
+    bench.book("two", json!({"seats": 2}));
+    let menu = ObjectKey::new(GroupResource::new(GROUP, "menus"), "a", "menu");
+    bench.change(&menu, |menu| menu["spec"]["limit"] = json!(99)).unwrap();
+    assert_eq!(bench.menu(), 2);
+    bench.write(menu, WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    assert_eq!(bench.menu(), 2, "it is made again in the commit that misses it");
+    let room = ObjectKey::new(GroupResource::new(GROUP, "rooms"), "", "hall");
+    bench.change(&room, |room| room["spec"]["limit"] = json!(1)).unwrap();
+    assert_eq!(bench.menu(), 2, "lowering a limit evicts nobody");
+    bench.audit();
+}
