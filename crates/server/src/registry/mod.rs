@@ -4,6 +4,7 @@
 
 mod custom;
 mod discovery;
+mod follow;
 mod names;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ use rules::GroupResource;
 
 pub use custom::{CustomKind, PrinterColumn, ScalePaths, define};
 pub use discovery::{Discovery, Document};
+pub use follow::follow;
 pub use names::{Taken, is_established};
 
 /// One resource at one version, with all that serving it takes.

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::rules::GroupResource;
 use sequencer::{Limits, Running};
 use store::embedded::Options;
 use store::etcd::{self, EtcdStore};
@@ -25,11 +24,11 @@ use crate::authn::Authenticator;
 use crate::authz::{self, Rbac};
 use crate::certs;
 use crate::config::{Config, ConfigError, StoreChoice};
-use crate::core::{Answer, Cache, Command, Encryption, EncryptionError, Engine, EventKind, LoadError, Publication};
+use crate::core::{Answer, Command, Encryption, EncryptionError, Engine, LoadError, Publication};
 use crate::front::{self, Built, Prepared, StartError};
 use crate::identity::Identity;
 use crate::metrics::{MeasuredStore, Metrics};
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -213,7 +212,7 @@ impl Server {
         }
         let cache = Arc::new(cache);
         let (registry, rbac) = (Arc::new(Registry::new()), Arc::new(Rbac::new()));
-        follow_definitions(&registry, &cache);
+        registry::follow(&registry, &cache);
         authz::follow(&rbac, &cache);
         let metrics = Arc::new(Metrics::new(Arc::clone(&registry), &families));
         let store = Box::new(MeasuredStore::new(store, Arc::clone(&metrics)));
@@ -311,19 +310,4 @@ impl Server {
             () = stuck => Err(ServeError::Stuck),
         }
     }
-}
-
-/// Serves the stored CustomResourceDefinitions, and every change of them before its write is answered.
-fn follow_definitions(registry: &Arc<Registry>, cache: &Cache) {
-    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-    for definition in cache.list(&definitions).range("", None) {
-        registry.definition_changed(&definition.key.name, Some(&definition.value()));
-    }
-    let registry = Arc::clone(registry);
-    cache.observe(move |event| {
-        if event.object.key.resource == definitions {
-            let value = (event.kind != EventKind::Deleted).then(|| event.object.value());
-            registry.definition_changed(&event.object.key.name, value.as_ref());
-        }
-    });
 }

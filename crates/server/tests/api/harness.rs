@@ -20,7 +20,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use server::api::{Answering, Api, Parts, system_clock};
 use server::authz::Rbac;
-use server::core::{Answer, Cache, Command, Engine, Publication};
+use server::core::{Answer, Command, Engine, Publication};
 use server::identity::Identity;
 use server::metrics::{MeasuredStore, Metrics};
 use server::registry::Registry;
@@ -68,7 +68,7 @@ impl Server {
         let maintenance = store.maintenance();
         let cache = Arc::new(cache);
         let registry = Arc::new(Registry::new());
-        follow_definitions(&cache, &registry);
+        server::registry::follow(&registry, &cache);
         let rbac = Arc::new(Rbac::new());
         server::authz::follow(&rbac, &cache);
         let metrics = Arc::new(Metrics::new(registry.clone(), &families));
@@ -176,21 +176,6 @@ impl Watch {
             }
         }
     }
-}
-
-fn follow_definitions(cache: &Arc<Cache>, registry: &Arc<Registry>) {
-    let registry = registry.clone();
-    let definitions = rules::GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-    for object in cache.list(&definitions).range("", None) {
-        registry.definition_changed(&object.key.name, Some(&object.value()));
-    }
-    cache.observe(move |event| {
-        if event.object.key.resource == definitions {
-            let gone = event.kind == server::core::EventKind::Deleted;
-            let value = event.object.value();
-            registry.definition_changed(&event.object.key.name, (!gone).then_some(&value));
-        }
-    });
 }
 
 struct Step {
