@@ -162,7 +162,8 @@ fn write_file(
     let failed = |error| StoreError::io(name, error);
     let file = match place {
         Place::New => disk.create(name),
-        Place::Reserve => disk.rename(RESERVE_NAME, name).and_then(|()| disk.open(name)),
+        // Durably, before it becomes a snapshot: a crash must not leave both names to one file.
+        Place::Reserve => disk.rename(RESERVE_NAME, name).and_then(|()| disk.sync_dir()).and_then(|()| disk.open(name)),
     };
     let file = file.map_err(failed)?;
     let head = Head { number: 0, sequence, bytes: 0, link, version: FORMAT_VERSION };
@@ -203,10 +204,9 @@ impl Blocks<'_> {
         }
         let closing = BlockHead { rows_bytes: 0, rows_checksum: 0, rows: low_half(self.rows) };
         self.write(&closing.encode())?;
-        // What is left of the reserve behind it.
-        if self.file.len().map_err(|error| StoreError::io(self.name, error))? > self.offset {
-            self.file.set_len(self.offset).map_err(|error| StoreError::io(self.name, error))?;
-        }
+        // What is left of the reserve behind it. Its length is not asked for: one that was cut before a failed sync may be
+        // longer on the disk than the kernel says.
+        self.file.set_len(self.offset).map_err(|error| StoreError::io(self.name, error))?;
         self.file.sync_data().map_err(|error| StoreError::io(self.name, error))?;
         Ok(self.offset)
     }
