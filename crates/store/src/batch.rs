@@ -2,6 +2,9 @@
 //!
 //! The rows are encoded while they are added, one after the other in a single buffer: that buffer *is* the payload of a log
 //! frame, so committing copies nothing again and adding a row allocates nothing once the buffer has grown to its usual size.
+//! Entries of journals stand between the rows, in the order they were appended.
+
+use crate::journal::{ENTRY_BYTES_MAX, Journal};
 
 /// The longest key. The longest Kubernetes key (group, resource, namespace, name) is below 1 KiB; the rest is room.
 pub const KEY_BYTES_MAX: usize = 4 * 1024;
@@ -14,6 +17,10 @@ const ROW_HEADER_BYTES: usize = 1 + 4 + 4;
 
 /// The value length that says "this row is deleted".
 const DELETED: u32 = u32::MAX;
+
+/// The key length that says "this is an entry": the journal's number stands where a table's does, and eight bytes of time where
+/// a key does.
+const APPENDED: u32 = u32::MAX;
 
 /// The name space of a key. Numbers are part of the stored format: they are never reused for something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +37,8 @@ impl Table {
     pub const SUBJECTS: Table = Table(3);
     /// All rows of a ledger under one name space, for engines that do not tell them apart.
     pub const LEDGER: Table = Table(4);
+    /// The store's own: which numbers its journals have given. Nobody else writes it, and nobody is shown it.
+    pub(crate) const JOURNALS: Table = Table(255);
 }
 
 /// One change: a row gets this value, or is deleted when there is none.
@@ -40,11 +49,20 @@ pub struct Row<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// What is appended to a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewEntry<'a> {
+    pub journal: Journal,
+    pub at_ms: i64,
+    pub value: &'a [u8],
+}
+
 /// Row changes in the order they were made. A later change of the same row wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     encoded: Vec<u8>,
     rows: usize,
+    entries: usize,
     /// Set by a row that breaks the length bounds; the commit then refuses the whole batch.
     oversize: Option<(Table, usize)>,
 }
@@ -65,7 +83,30 @@ impl Batch {
         self.push(Row { table, key, value: None });
     }
 
+    /// Appends an entry to a journal. One beyond [`ENTRY_BYTES_MAX`] makes the commit of this batch fail.
+    pub fn append(&mut self, journal: Journal, at_ms: i64, value: &[u8]) {
+        if value.len() > ENTRY_BYTES_MAX {
+            self.oversize.get_or_insert((Table::JOURNALS, value.len()));
+            return;
+        }
+        self.encoded.push(journal.0);
+        self.encoded.extend_from_slice(&APPENDED.to_le_bytes());
+        self.encoded.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.encoded.extend_from_slice(&at_ms.to_le_bytes());
+        self.encoded.extend_from_slice(value);
+        self.entries += 1;
+    }
+
     pub fn push(&mut self, row: Row<'_>) {
+        if row.table == Table::JOURNALS {
+            self.oversize.get_or_insert((row.table, row.key.len()));
+            return;
+        }
+        self.push_any(row);
+    }
+
+    /// The same for the store's own rows.
+    pub(crate) fn push_any(&mut self, row: Row<'_>) {
         let value_length = row.value.map_or(0, <[u8]>::len);
         if row.key.len() > KEY_BYTES_MAX || value_length > VALUE_BYTES_MAX {
             self.oversize.get_or_insert((row.table, row.key.len().max(value_length)));
@@ -86,13 +127,22 @@ impl Batch {
         Rows { rest: &self.encoded }
     }
 
-    /// How many row changes there are.
+    /// What is appended to journals, in order.
+    pub fn entries(&self) -> Entries<'_> {
+        Entries(self.rows())
+    }
+
+    pub fn has_entries(&self) -> bool {
+        self.entries > 0
+    }
+
+    /// How many row changes and entries there are.
     pub fn len(&self) -> usize {
-        self.rows
+        self.rows + self.entries
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rows == 0 && self.oversize.is_none()
+        self.len() == 0 && self.oversize.is_none()
     }
 
     /// The encoded size.
@@ -100,10 +150,10 @@ impl Batch {
         self.encoded.len()
     }
 
-    /// Forgets the rows and keeps the buffer.
+    /// Forgets everything and keeps the buffer.
     pub fn clear(&mut self) {
         self.encoded.clear();
-        self.rows = 0;
+        (self.rows, self.entries) = (0, 0);
         self.oversize = None;
     }
 
@@ -117,10 +167,19 @@ impl Batch {
     }
 }
 
-/// The rows of a batch, or of a frame read back.
+/// The rows of a batch, or of a frame read back. Entries between them are passed over.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     rest: &'a [u8],
+}
+
+/// The entries of a batch, or of a frame read back. Rows between them are passed over.
+#[derive(Clone, Debug)]
+pub struct Entries<'a>(Rows<'a>);
+
+enum Change<'a> {
+    Row(Row<'a>),
+    Entry(NewEntry<'a>),
 }
 
 impl<'a> Rows<'a> {
@@ -129,9 +188,34 @@ impl<'a> Rows<'a> {
         Rows { rest: encoded }
     }
 
+    /// What stands between the rows.
+    pub(crate) fn entries(&self) -> Entries<'a> {
+        Entries(self.clone())
+    }
+
     /// What could not be read as a row. Empty after a well-formed buffer was walked to its end.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
+    }
+
+    fn next_change(&mut self) -> Option<Change<'a>> {
+        let (header, body) = self.rest.split_at_checked(ROW_HEADER_BYTES)?;
+        let key_length = u32::from_le_bytes(header[1..5].try_into().ok()?);
+        let value_length = u32::from_le_bytes(header[5..9].try_into().ok()?);
+        if key_length == APPENDED {
+            let (at_ms, body) = body.split_first_chunk()?;
+            let (value, rest) = body.split_at_checked(value_length as usize)?;
+            self.rest = rest;
+            let at_ms = i64::from_le_bytes(*at_ms);
+            return Some(Change::Entry(NewEntry { journal: Journal(header[0]), at_ms, value }));
+        }
+        let (key, body) = body.split_at_checked(key_length as usize)?;
+        let (value, rest) = match value_length {
+            DELETED => (None, body),
+            length => body.split_at_checked(length as usize).map(|(value, rest)| (Some(value), rest))?,
+        };
+        self.rest = rest;
+        Some(Change::Row(Row { table: Table(header[0]), key, value }))
     }
 }
 
@@ -139,16 +223,23 @@ impl<'a> Iterator for Rows<'a> {
     type Item = Row<'a>;
 
     fn next(&mut self) -> Option<Row<'a>> {
-        let (header, body) = self.rest.split_at_checked(ROW_HEADER_BYTES)?;
-        let key_length = u32::from_le_bytes(header[1..5].try_into().ok()?);
-        let value_length = u32::from_le_bytes(header[5..9].try_into().ok()?);
-        let (key, body) = body.split_at_checked(key_length as usize)?;
-        let (value, rest) = match value_length {
-            DELETED => (None, body),
-            length => body.split_at_checked(length as usize).map(|(value, rest)| (Some(value), rest))?,
-        };
-        self.rest = rest;
-        Some(Row { table: Table(header[0]), key, value })
+        loop {
+            if let Change::Row(row) = self.next_change()? {
+                return Some(row);
+            }
+        }
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = NewEntry<'a>;
+
+    fn next(&mut self) -> Option<NewEntry<'a>> {
+        loop {
+            if let Change::Entry(entry) = self.0.next_change()? {
+                return Some(entry);
+            }
+        }
     }
 }
 
@@ -177,6 +268,41 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_entries_are_told_apart() {
+        let mut batch = Batch::new();
+        batch.append(Journal::AUDIT, -5, b"first");
+        batch.put(Table::OBJECTS, b"a", b"1");
+        batch.append(Journal(255), i64::MAX, b"");
+        batch.append(Journal::AUDIT, 7, b"second");
+        let row = Row { table: Table::OBJECTS, key: b"a", value: Some(b"1") };
+        assert_eq!(batch.rows().collect::<Vec<_>>(), [row]);
+        let entry = |journal, at_ms, value| NewEntry { journal, at_ms, value };
+        assert_eq!(
+            batch.entries().collect::<Vec<_>>(),
+            [
+                entry(Journal::AUDIT, -5, b"first".as_slice()),
+                entry(Journal(255), i64::MAX, b""),
+                entry(Journal::AUDIT, 7, b"second")
+            ]
+        );
+        assert_eq!((batch.len(), batch.has_entries()), (4, true));
+        batch.clear();
+        assert!(batch.is_empty() && !batch.has_entries());
+    }
+
+    #[test]
+    fn an_entry_beyond_its_bound_and_a_row_of_the_stores_own_table_are_refused() {
+        let mut batch = Batch::new();
+        batch.append(Journal::AUDIT, 0, &[0; ENTRY_BYTES_MAX]);
+        assert_eq!(batch.oversize(), None);
+        batch.append(Journal::AUDIT, 0, &[0; ENTRY_BYTES_MAX + 1]);
+        assert_eq!(batch.oversize(), Some((Table::JOURNALS, ENTRY_BYTES_MAX + 1)));
+        batch.clear();
+        batch.put(Table(255), b"a", b"");
+        assert!(batch.oversize().is_some() && !batch.is_empty() && batch.rows().next().is_none());
+    }
+
+    #[test]
     fn a_row_beyond_the_bounds_is_remembered_and_not_encoded() {
         let mut batch = Batch::new();
         batch.put(Table::OBJECTS, &[0; KEY_BYTES_MAX + 1], b"");
@@ -190,10 +316,14 @@ mod tests {
     fn cut_short_rows_end_the_walk_at_the_damage() {
         let mut batch = Batch::new();
         batch.put(Table::OBJECTS, b"key", b"value");
-        for length in 0..batch.bytes() {
-            let mut rows = Rows::decode(&batch.encoded()[..length]);
-            assert!(rows.next().is_none());
-            assert_eq!(rows.rest().len(), length);
+        let mut entry = Batch::new();
+        entry.append(Journal::AUDIT, 1, b"value");
+        for encoded in [batch.encoded(), entry.encoded()] {
+            for length in 0..encoded.len() {
+                let mut rows = Rows::decode(&encoded[..length]);
+                assert!(rows.next().is_none() && rows.entries().next().is_none());
+                assert_eq!(rows.rest().len(), length);
+            }
         }
     }
 }

@@ -10,6 +10,9 @@
 //!                                     └──▶ etcd       a shared store with several replicas standing by
 //! ```
 //!
+//! Rows are the state, and all of it is in memory. What only grows is appended to [`Journals`] in the same batches: a store keeps
+//! it, and reads it back in ranges.
+//!
 //! What is deliberately absent: reads by key, iterators, transactions that can be rolled back. A store never interprets a row.
 
 mod batch;
@@ -18,15 +21,19 @@ pub mod disk;
 pub mod embedded;
 mod error;
 pub mod etcd;
+mod journal;
 mod memory;
 mod term;
 mod usage;
 
-pub use batch::{Batch, KEY_BYTES_MAX, Row, Table, VALUE_BYTES_MAX};
+pub use batch::{Batch, KEY_BYTES_MAX, NewEntry, Row, Table, VALUE_BYTES_MAX};
 pub use clock::Moment;
 pub use embedded::{Dropped, EmbeddedStore, Maintenance, Space};
 pub use error::StoreError;
 pub use etcd::EtcdStore;
+pub use journal::{
+    ENTRY_BYTES_MAX, Entry, Journal, Journals, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, Page, PageLimit, Retention,
+};
 pub use memory::{MemoryStore, SharedMemory};
 pub use term::Term;
 pub use usage::Usage;
@@ -53,6 +60,11 @@ pub trait Store: Send {
     /// How long this writer may answer without asking.
     fn term(&self) -> Term {
         Term::default()
+    }
+
+    /// What was appended, for reading from any thread, once it is loaded.
+    fn journals(&self) -> Journals {
+        Journals::default()
     }
 
     /// Ends cleanly: releases locks and leases, and marks the end of the log where there is one.

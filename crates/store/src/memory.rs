@@ -3,15 +3,50 @@
 //! [`SharedMemory`] outlives its writers, as a disk or an etcd does, and fences: whoever acquired it last may write.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::journal::{Journal, Journals, Pile, Retention, Source};
 use crate::{Batch, Store, StoreError, Table, Visit};
 
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>,
+    journals: BTreeMap<Journal, Appended>,
     epoch: u64,
     commits: u64,
+}
+
+/// One journal.
+#[derive(Debug, Default)]
+struct Appended {
+    entries: BTreeMap<u64, (i64, Vec<u8>)>,
+    /// The last number that was given.
+    last: u64,
+    retention: Retention,
+}
+
+impl Appended {
+    fn span(&self) -> Range<u64> {
+        let next = self.last + 1;
+        self.entries.keys().next().copied().unwrap_or(next)..next
+    }
+
+    /// From the oldest on, one by one: what goes is what a plain reading of the retention says.
+    fn retire(&mut self, now_ms: i64) {
+        let mut bytes: u64 = self.entries.values().map(|(_, value)| value.len() as u64).sum();
+        let too_old = self.retention.too_old(now_ms);
+        while let Some(oldest) = self.entries.first_entry() {
+            let (at_ms, value) = oldest.get();
+            let goes =
+                too_old.is_some_and(|before| *at_ms < before) || self.retention.bytes.is_some_and(|max| bytes > max);
+            if !goes {
+                return;
+            }
+            bytes -= value.len() as u64;
+            oldest.remove();
+        }
+    }
 }
 
 /// The place itself. Clones are the same place.
@@ -45,6 +80,49 @@ impl SharedMemory {
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         // The closures below cannot panic half-way, so a poisoned lock still guards whole rows.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl SharedMemory {
+    fn journal<T>(&self, journal: Journal, work: impl FnOnce(&mut Appended) -> T) -> T {
+        self.with(|state| work(state.journals.entry(journal).or_default()))
+    }
+}
+
+impl Source for SharedMemory {
+    fn span(&self, journal: Journal) -> Result<Range<u64>, StoreError> {
+        Ok(self.journal(journal, |journal| journal.span()))
+    }
+
+    fn forward(&self, journal: Journal, from: u64, pile: &mut Pile) -> Result<(), StoreError> {
+        self.journal(journal, |journal| {
+            let mut entries = journal.entries.range(from..);
+            while entries.next().is_some_and(|(sequence, (at_ms, value))| pile.push(*sequence, *at_ms, value)) {}
+        });
+        Ok(())
+    }
+
+    fn backward(&self, journal: Journal, before: u64, pile: &mut Pile) -> Result<(), StoreError> {
+        self.journal(journal, |journal| {
+            let mut entries = journal.entries.range(..before).rev();
+            while entries.next().is_some_and(|(sequence, (at_ms, value))| pile.push(*sequence, *at_ms, value)) {}
+        });
+        Ok(())
+    }
+
+    fn since(&self, journal: Journal, at_ms: i64) -> Result<u64, StoreError> {
+        Ok(self.journal(journal, |journal| {
+            let first = journal.entries.iter().find(|(_, (at, _))| *at >= at_ms);
+            first.map_or(journal.last + 1, |(sequence, _)| *sequence)
+        }))
+    }
+
+    fn retain(&self, journal: Journal, retention: Retention) {
+        self.journal(journal, |journal| journal.retention = retention);
+    }
+
+    fn retire(&self, now_ms: i64) {
+        self.with(|state| state.journals.values_mut().for_each(|journal| journal.retire(now_ms)));
     }
 }
 
@@ -91,9 +169,18 @@ impl Store for MemoryStore {
                     None => drop(state.rows.remove(&key)),
                 }
             }
+            for entry in batch.entries() {
+                let journal = state.journals.entry(entry.journal).or_default();
+                journal.last += 1;
+                journal.entries.insert(journal.last, (entry.at_ms, entry.value.to_vec()));
+            }
             state.commits += 1;
         });
         Ok(())
+    }
+
+    fn journals(&self) -> Journals {
+        Journals::new(Arc::new(self.place.clone()))
     }
 
     fn confirm(&mut self) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::{Batch, Dropped, Maintenance, Space, Store, StoreError, Term, Usage, Visit};
+use store::{Batch, Dropped, Journals, Maintenance, Space, Store, StoreError, Term, Usage, Visit};
 
 use super::Metrics;
 
@@ -66,6 +66,10 @@ impl Store for MeasuredStore {
 
     fn maintenance(&self) -> Option<Maintenance> {
         self.inner.maintenance()
+    }
+
+    fn journals(&self) -> Journals {
+        self.inner.journals()
     }
 
     fn dropped(&self) -> Option<Dropped> {

@@ -6,7 +6,8 @@
 //!   end    0, count of files (u32), checksum of their checksums
 //! ```
 //!
-//! The bytes of snapshot and sealed segments never change, and those of the current segment only behind the last commit. So a
+//! The bytes of snapshot and sealed segments never change, those of the current segment only behind the last commit, and those of
+//! a journal's chapter only behind its last entry. So a
 //! backup is a list of open files and how far each is read, taken in a moment; what is written or removed meanwhile does not
 //! show, and nothing is held in memory. [`Archive`] reads such a stream as the folder it was.
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use super::examine::examine;
 use super::format::{HEAD_BYTES, Head, Kind, number_in, segment_name};
+use super::journals::{FLOORS_NAME, Files};
 use super::log::write_zeros;
 use super::mark::{self, MARK_NAME};
 use super::recover::{inspect, note_rewound};
@@ -29,7 +31,8 @@ use crate::error::StoreError;
 use crate::{Batch, Store, Visit};
 
 const MAGIC: &[u8; 8] = b"BURSARBK";
-const VERSION: u32 = 1;
+/// Since 2 there may be journals.
+const VERSION: u32 = 2;
 const HEAD: usize = 16;
 const FILE_HEAD: usize = 1 + 2 + 8;
 const END: usize = 1 + 4 + 4;
@@ -103,6 +106,7 @@ impl Backup {
         snapshot: Option<&Snapshot>,
         sealed: &[Sealed],
         current: Position,
+        journals: Files,
     ) -> Result<Backup, StoreError> {
         let mut files = Vec::new();
         let mut add = |name: String, length| {
@@ -117,9 +121,15 @@ impl Backup {
             add(segment_name(sealed.number), sealed.bytes)?;
         }
         add(segment_name(current.number), current.offset)?;
+        for (name, length) in journals.chapters {
+            add(name, length)?;
+        }
         let mark = mark::encode(current.next - 1).to_vec();
-        let length = mark.len() as u64;
-        files.push(Part::new(MARK_NAME.to_owned(), Content::Bytes(mark), length));
+        let small = journals.floors.map(|floors| (FLOORS_NAME, floors)).into_iter().chain([(MARK_NAME, mark)]);
+        files.extend(small.map(|(name, bytes)| {
+            let length = bytes.len() as u64;
+            Part::new(name.to_owned(), Content::Bytes(bytes), length)
+        }));
         let (files, checksums) = (files.into_iter(), crc32fast::Hasher::new());
         Ok(Backup { sequence: current.next - 1, files, current: None, count: 0, checksums, state: Next::Head })
     }
@@ -131,7 +141,8 @@ impl Backup {
             return Err(StoreError::Unusable { why: format!("{} holds no store", disk.place()) });
         };
         let current = Position { number, offset: end.offset, next: end.next };
-        Backup::of(disk, found.snapshot.as_ref(), &found.sealed(), current)
+        let files = Files::of(&found.journals.kept);
+        Backup::of(disk, found.snapshot.as_ref(), &found.sealed(), current, files)
     }
 
     /// The last write in it.
@@ -259,7 +270,7 @@ impl Archive {
             return Err(damaged(&self.name, 0, "it is no backup of Bursar"));
         }
         let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(StoreError::Version { file: self.name.clone(), found: version, known: VERSION });
         }
         let (mut offset, mut checksums) = (HEAD as u64, crc32fast::Hasher::new());
@@ -364,7 +375,8 @@ impl Archive {
 }
 
 fn is_ours(name: &str) -> bool {
-    name == MARK_NAME || number_in(name, Kind::Segment).is_some() || number_in(name, Kind::Snapshot).is_some()
+    [MARK_NAME, FLOORS_NAME].contains(&name)
+        || [Kind::Segment, Kind::Snapshot, Kind::Chapter].iter().any(|kind| number_in(name, *kind).is_some())
 }
 
 impl Disk for Archive {

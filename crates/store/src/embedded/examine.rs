@@ -2,10 +2,12 @@
 //! choose between backups, wants to know all of it.
 
 use super::format::{Kind, number_in, segment_name};
+use super::journals::{self, Counting};
 use super::mark::{MARK_NAME, Mark, Marked};
-use super::recover::{damaged, inspect, missing, read_segment};
+use super::recover::{count, damaged, inspect, missing, read_segment};
 use super::scan::{End, scan};
 use super::snapshot::Snapshot;
+use crate::batch::Table;
 use crate::disk::Disk;
 use crate::error::StoreError;
 
@@ -25,9 +27,21 @@ pub fn examine(disk: &dyn Disk) -> Vec<StoreError> {
     };
     let (snapshots, segments) = (numbers(Kind::Snapshot), numbers(Kind::Segment));
     let mut found: Vec<StoreError> = Vec::new();
+    let mut counted = Some(Counting::default());
     for sequence in &snapshots {
-        let read = Snapshot::find(disk, *sequence).and_then(|snapshot| snapshot.read(disk, &mut |_| Ok(())));
+        let mut counting = Counting::default();
+        let read = Snapshot::find(disk, *sequence).and_then(|snapshot| {
+            snapshot.read(disk, &mut |row| match row.table {
+                Table::JOURNALS => count(&mut counting, row, &snapshot.name()),
+                _ => Ok(()),
+            })
+        });
+        counted = read.is_ok().then_some(counting);
         found.extend(read.err());
+    }
+    // Without the last snapshot nobody knows up to where the chapters count.
+    if let Some(counted) = counted {
+        found.extend(journals::examine(disk, &names, &counted));
     }
     let covered = snapshots.last().copied().unwrap_or(0);
     let mut before: Option<u64> = None;

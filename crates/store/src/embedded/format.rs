@@ -4,7 +4,10 @@
 //!   log-<number>        segment head (64 B) │ zeros to 512 │ frame │ frame │ … │ zeros to the end
 //!   snapshot-<sequence> snapshot head (64 B) │ block │ block │ … │ closing block without rows
 //!
+//!   journal-<number>-<sequence>  chapter head (64 B) │ block of entries │ … │ index, once it is full
+//!
 //!   synced              how far the log was synced (24 B)
+//!   journals            up to where entries were retired (32 B for each journal)
 //!   reserve             zeros, room for a snapshot on a full disk
 //!
 //!   frame   head (32 B): mark, length, sequence, checksum of the rows, link, checksum of the head │ rows │ end mark │ zeros to 32
@@ -17,10 +20,14 @@
 //!
 //! Why files know more than themselves: a segment's head says how long the file was made, so that a file that was cut is known
 //! by its length; every frame names the one before it by the checksum of its head (the link), and heads of segments and
-//! snapshots carry the link on, so that files of different histories do not fit together.
+//! snapshots carry the link on, so that files of different histories do not fit together. Chapters do the same among themselves;
+//! [`super::journals`] has the rest of them.
 
 /// Raised when a reader of the version before could misread what is written now.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
+
+/// The first version with entries of journals between the rows of a frame.
+pub const ENTRIES_VERSION: u32 = 3;
 
 /// Both file heads. Their first 16 bytes and the place of the checksum are the same in every version, so that an old release
 /// can say which version it does not understand.
@@ -44,23 +51,26 @@ pub const BLOCK_HEAD_BYTES: usize = 16;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"BURSARLG";
 const SNAPSHOT_MAGIC: &[u8; 8] = b"BURSARSN";
+const CHAPTER_MAGIC: &[u8; 8] = b"BURSARJN";
 
 /// Which file a head belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Segment,
     Snapshot,
+    Chapter,
 }
 
 /// The head of a file: for a segment its number and the sequence of its first frame; for a snapshot zero and the sequence of
-/// the last frame it holds.
+/// the last frame it holds; for a chapter its journal's number and the sequence of its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub number: u64,
     pub sequence: u64,
-    /// The length of a segment's file. Version 1 did not say, and says 0.
+    /// The length of a segment's file. Version 1 did not say, and says 0. For a chapter, where the one before it ends.
     pub bytes: u64,
-    /// The checksum of the frame head before a segment's first frame, or of a snapshot's last. 0 where nobody knows.
+    /// The checksum of the frame head before a segment's first frame, or of a snapshot's last, or of the block head before a
+    /// chapter's first block. 0 where nobody knows.
     pub link: u32,
     /// What frames in the segment look like: in version 1 they have no links.
     pub version: u32,
@@ -110,6 +120,7 @@ impl Kind {
         match self {
             Kind::Segment => SEGMENT_MAGIC,
             Kind::Snapshot => SNAPSHOT_MAGIC,
+            Kind::Chapter => CHAPTER_MAGIC,
         }
     }
 }
@@ -144,22 +155,26 @@ pub fn frame_bytes(rows_bytes: usize) -> usize {
     (FRAME_HEAD_BYTES + rows_bytes + 1).next_multiple_of(FRAME_ALIGN)
 }
 
-/// Appends a whole frame to `buffer` and returns the checksum of its head. The caller bounded the rows by
-/// [`FRAME_ROWS_BYTES_MAX`].
-pub fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, link: u32, rows: &[u8]) -> u32 {
+/// Appends a whole frame to `buffer` and returns the checksum of its head. The caller bounded the rows, and those added to
+/// them, by [`FRAME_ROWS_BYTES_MAX`].
+pub fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, link: u32, rows: &[u8], added: &[u8]) -> u32 {
     let start = buffer.len();
+    let mut rows_checksum = crc32fast::Hasher::new();
+    rows_checksum.update(rows);
+    rows_checksum.update(added);
     let mut head = [0; FRAME_HEAD_BYTES];
     head[..4].copy_from_slice(&FRAME_MARK.to_le_bytes());
-    head[4..8].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+    head[4..8].copy_from_slice(&((rows.len() + added.len()) as u32).to_le_bytes());
     head[8..16].copy_from_slice(&sequence.to_le_bytes());
-    head[16..20].copy_from_slice(&crc32fast::hash(rows).to_le_bytes());
+    head[16..20].copy_from_slice(&rows_checksum.finalize().to_le_bytes());
     head[20..24].copy_from_slice(&link.to_le_bytes());
     let checksum = crc32fast::hash(&head[..28]);
     head[28..].copy_from_slice(&checksum.to_le_bytes());
     buffer.extend_from_slice(&head);
     buffer.extend_from_slice(rows);
+    buffer.extend_from_slice(added);
     buffer.push(FRAME_END);
-    buffer.resize(start + frame_bytes(rows.len()), 0);
+    buffer.resize(start + frame_bytes(rows.len() + added.len()), 0);
     checksum
 }
 
@@ -200,11 +215,23 @@ pub fn snapshot_name(sequence: u64) -> String {
     format!("snapshot-{sequence:020}")
 }
 
+pub fn chapter_name(journal: u8, first: u64) -> String {
+    format!("journal-{journal:03}-{first:020}")
+}
+
+/// The journal and the first sequence in the name of a chapter, if it is one.
+pub fn chapter_in(name: &str) -> Option<(u8, u64)> {
+    let (journal, first) = name.strip_prefix("journal-")?.split_once('-')?;
+    let (journal, first) = (journal.parse().ok()?, first.parse().ok()?);
+    (chapter_name(journal, first) == name).then_some((journal, first))
+}
+
 /// The number in a name of ours, if it is one.
 pub fn number_in(name: &str, kind: Kind) -> Option<u64> {
     let (digits, again): (_, fn(u64) -> String) = match kind {
         Kind::Segment => (name.strip_prefix("log-")?, segment_name),
         Kind::Snapshot => (name.strip_prefix("snapshot-")?, snapshot_name),
+        Kind::Chapter => return chapter_in(name).map(|(_, first)| first),
     };
     let number = digits.parse().ok()?;
     (again(number) == name).then_some(number)
@@ -234,10 +261,10 @@ pub fn is_disposable(name: &str) -> bool {
 const SPARE: &str = "spare-";
 const UNFINISHED: &str = ".new";
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()).map_or(0, u64::from_le_bytes)
 }

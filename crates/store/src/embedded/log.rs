@@ -1,6 +1,8 @@
 //! The end of the log: where the next frame goes.
 
-use super::format::{FORMAT_VERSION, FRAMES_START, Head, Kind, encode_frame, frame_bytes, segment_name};
+use super::format::{
+    ENTRIES_VERSION, FORMAT_VERSION, FRAMES_START, Head, Kind, encode_frame, frame_bytes, segment_name,
+};
 use super::upkeep::Position;
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
@@ -71,11 +73,16 @@ impl Segment {
         self.offset + frame_bytes(rows_bytes) as u64 <= self.capacity
     }
 
+    /// Whether its frames may have entries of journals. Those of earlier versions are not read by who would not know them.
+    pub fn takes_entries(&self) -> bool {
+        self.version >= ENTRIES_VERSION
+    }
+
     /// Writes one frame and syncs it. After an error nothing is known about the frame, and nothing more may be written.
-    pub fn append(&mut self, rows: &[u8]) -> Result<(), StoreError> {
+    pub fn append(&mut self, rows: &[u8], added: &[u8]) -> Result<(), StoreError> {
         self.frame.clear();
         let link = if self.version == 1 { 0 } else { self.link };
-        let checksum = encode_frame(&mut self.frame, self.next, link, rows);
+        let checksum = encode_frame(&mut self.frame, self.next, link, rows, added);
         self.file.write_at(self.offset, &self.frame).map_err(|error| self.failed(error))?;
         self.file.sync_data().map_err(|error| self.failed(error))?;
         self.offset += self.frame.len() as u64;

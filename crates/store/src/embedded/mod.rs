@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   commit ──▶ log segment ──full──▶ sealed segments ──enough of them──▶ snapshot, and the segments go
+//!                  └──entries──▶ journals
 //!   load   ◀── snapshot + what the log says after it
 //! ```
 //!
 //! Measured against keeping the rows in a B-tree or an LSM engine: see docs/dependencies.md. Start reading at [`EmbeddedStore`];
-//! [`format`] describes the files, [`recover`] what a start does with them, [`examine`] what is wrong with any of them.
+//! [`format`] describes the files, [`recover`] what a start does with them, [`examine`] what is wrong with any of them, [`journals`] has what is only appended.
 
 mod backup;
 mod delta;
 mod examine;
 mod format;
+mod journals;
 mod log;
 mod mark;
 mod recover;
@@ -19,17 +21,19 @@ mod scan;
 mod snapshot;
 mod space;
 mod upkeep;
+mod window;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use backup::{Archive, Backup, Maintenance, ReadStore};
 pub use format::FORMAT_VERSION;
 use format::{FRAME_ROWS_BYTES_MAX, REWOUND_NAME, segment_name, unfinished_name};
+use journals::{Chapters, Counting};
 use log::{Segment, Spare, segment_bytes_for};
 use mark::Mark;
 use recover::{Recovered, recover};
@@ -37,6 +41,7 @@ pub use space::Space;
 use upkeep::{Duty, Sealed, Upkeep};
 
 use crate::disk::{Disk, FolderDisk};
+use crate::journal::Journals;
 use crate::{Batch, Store, StoreError, Table, Visit};
 
 /// How often, and how many times, a commit tries again to open a file when too many are open.
@@ -139,6 +144,8 @@ struct Ready {
     threads: Vec<JoinHandle<()>>,
     /// The folder still says that it is an older state.
     rewound: bool,
+    /// The numbers that entries of journals get.
+    counting: Counting,
 }
 
 impl EmbeddedStore {
@@ -169,23 +176,40 @@ impl EmbeddedStore {
     }
 
     fn ready(&self, mut recovered: Recovered) -> Result<Ready, StoreError> {
+        let position = recovered.current.position();
+        let found = std::mem::take(&mut recovered.journals);
+        let chapters = Chapters::new(self.disk.clone(), self.options.segment_bytes, found, position);
         let upkeep = Arc::new(Upkeep::new(
             self.disk.clone(),
             self.options,
             self.space.clone(),
             self.counters.clone(),
-            (std::mem::take(&mut recovered.sealed), recovered.current.position()),
+            (std::mem::take(&mut recovered.sealed), position),
             recovered.snapshot.take(),
+            chapters,
         ));
+        // So that who reads finds everything from the start on. On a disk without any room it is done later, like all of this.
+        match upkeep.lay_out_journals() {
+            Err(StoreError::Full { .. }) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
         self.space.set_room(recovered.current.room(), self.options.segment_bytes);
         if self.space.is_exhausted() {
             // The very first commit may need the next segment: whether there is one must be known before it is accepted.
             upkeep.run_due();
         }
-        let Recovered { current, mark, rewound, .. } = recovered;
-        let mut ready = Ready { current, mark, upkeep, threads: Vec::new(), rewound };
+        let Recovered { current, mark, rewound, mut counting, .. } = recovered;
+        if rewound {
+            counting.leap(SystemTime::now());
+        }
+        let mut ready = Ready { current, mark, upkeep, threads: Vec::new(), rewound, counting };
         if self.options.background {
-            for (name, duty) in [("store-spares", Duty::Spares), ("store-snapshots", Duty::Snapshots)] {
+            let duties = [
+                ("store-spares", Duty::Spares),
+                ("store-snapshots", Duty::Snapshots),
+                ("store-journals", Duty::Journals),
+            ];
+            for (name, duty) in duties {
                 let upkeep = ready.upkeep.clone();
                 match thread::Builder::new().name(name.to_owned()).spawn(move || upkeep.run(duty)) {
                     Ok(thread) => ready.threads.push(thread),
@@ -206,19 +230,22 @@ impl EmbeddedStore {
         if let Some((table, length)) = batch.oversize() {
             return Err(StoreError::Oversize { table, length });
         }
-        if batch.bytes() > FRAME_ROWS_BYTES_MAX {
-            return Err(StoreError::BatchTooLarge { bytes: batch.bytes(), bytes_max: FRAME_ROWS_BYTES_MAX });
+        let numbers = ready.counting.number(batch);
+        let bytes = batch.bytes() + numbers.bytes();
+        if bytes > FRAME_ROWS_BYTES_MAX {
+            return Err(StoreError::BatchTooLarge { bytes, bytes_max: FRAME_ROWS_BYTES_MAX });
         }
         if let Some(failure) = ready.upkeep.take_failure() {
             return Err(failure);
         }
-        if !ready.current.has_room_for(batch.bytes()) || ready.upkeep.take_roll() {
-            ready.roll(&*self.disk, self.options.segment_bytes, batch.bytes())?;
+        let fits = ready.current.has_room_for(bytes) && (numbers.is_empty() || ready.current.takes_entries());
+        if !fits || ready.upkeep.take_roll() {
+            ready.roll(&*self.disk, self.options.segment_bytes, bytes)?;
             Counters::add(&self.counters.segments, 1);
         }
-        ready.current.append(batch.encoded())?;
+        ready.current.append(batch.encoded(), numbers.encoded())?;
         ready.mark.set(ready.current.next - 1);
-        ready.upkeep.committed(ready.current.position());
+        ready.upkeep.committed(ready.current.position(), batch.has_entries());
         if ready.rewound && batch.rows().any(|row| row.table == Table::META) {
             // Who goes on from an older state writes its own numbers, far above those that were, with its first change. Should
             // the file stay, the next start does so once more.
@@ -304,6 +331,13 @@ impl Store for EmbeddedStore {
 
     fn rewound(&self) -> bool {
         self.rewound
+    }
+
+    fn journals(&self) -> Journals {
+        match &self.state {
+            State::Ready(ready) => Journals::new(ready.upkeep.clone()),
+            State::Opened | State::Failed => Journals::default(),
+        }
     }
 
     fn maintenance(&self) -> Option<Maintenance> {

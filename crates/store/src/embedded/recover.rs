@@ -7,13 +7,15 @@ use super::format::{
     HEAD_BYTES, Head, HeadError, Kind, REWOUND_NAME, is_disposable, number_in, segment_name, snapshot_name,
     unfinished_name,
 };
+use super::journals::{self, Counting};
 use super::log::{self, Segment, Spare, write_zeros};
 use super::mark::{MARK_NAME, Mark, Marked};
 use super::scan::{End, Scan, scan};
 use super::snapshot::Snapshot;
-use super::upkeep::Sealed;
+use super::upkeep::{Position, Sealed};
 use super::{Dropped, Options};
 use crate::Visit;
+use crate::batch::{Row, Table};
 use crate::disk::Disk;
 use crate::error::StoreError;
 
@@ -27,6 +29,8 @@ pub struct Recovered {
     pub dropped: Option<Dropped>,
     /// Acknowledged writes are missing: this folder was restored from a backup, or its operator accepted their loss.
     pub rewound: bool,
+    pub journals: journals::Found,
+    pub counting: Counting,
 }
 
 /// What the files say, before anything is changed.
@@ -38,6 +42,9 @@ pub struct Found {
     pub dropped: Option<Dropped>,
     /// The log's end is missing, and that is accepted.
     accepted: bool,
+    pub journals: journals::Found,
+    /// The numbers that journals have given.
+    counting: Counting,
 }
 
 /// One segment of the log, read whole.
@@ -49,7 +56,7 @@ pub struct Loaded {
 pub fn recover(disk: &dyn Disk, options: &Options, visit: &mut Visit<'_>) -> Result<Recovered, StoreError> {
     let found = inspect(disk, options.accept_loss, visit)?;
     let sealed = found.sealed();
-    let Found { snapshot, names, log, dropped, accepted } = found;
+    let Found { snapshot, names, log, dropped, accepted, journals, counting } = found;
     let rewound = accepted || names.iter().any(|name| name == REWOUND_NAME);
     if accepted {
         // Before anything else is changed: what proves the loss is about to go.
@@ -57,17 +64,19 @@ pub fn recover(disk: &dyn Disk, options: &Options, visit: &mut Visit<'_>) -> Res
     }
     let Some((last, scan)) = log.last() else {
         remove_leftovers(disk, &names, 0, 0)?;
+        journals.tidy(disk)?;
         // Before the first segment, so that a segment is never without a mark.
         let mark = Mark::open(disk, 0)?;
         let spare = Spare::make(disk, unfinished_name(&segment_name(1)), options.segment_bytes)?;
         let current = Segment::begin(disk, spare, 1, 1, 0)?;
-        return Ok(Recovered { snapshot: None, sealed, current, mark, dropped, rewound });
+        return Ok(Recovered { snapshot: None, sealed, current, mark, dropped, rewound, journals, counting });
     };
     let current = resume(disk, last, scan)?;
     let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     remove_leftovers(disk, &names, covered, log.first().map_or(0, |(first, _)| first.head.number))?;
+    journals.tidy(disk)?;
     let mark = Mark::open(disk, scan.next - 1)?;
-    Ok(Recovered { snapshot, sealed, current, mark, dropped, rewound })
+    Ok(Recovered { snapshot, sealed, current, mark, dropped, rewound, journals, counting })
 }
 
 /// Reads and checks everything, hands over every row, and changes nothing.
@@ -83,23 +92,41 @@ pub fn inspect(disk: &dyn Disk, accept_loss: bool, visit: &mut Visit<'_>) -> Res
         return Err(missing(&segment_name(1), "the log is missing although there is a snapshot"));
     }
     let mut delta = Delta::default();
-    let scans = scan_log(&log, snapshot.as_ref(), &mut delta)?;
+    let (scans, log_from) = scan_log(&log, snapshot.as_ref(), &mut delta)?;
     let (dropped, accepted) = check_end(log.last().zip(scans.last()), Mark::read(disk, &names)?, accept_loss)?;
+    let mut covered = Counting::default();
     if let Some(snapshot) = &snapshot {
         snapshot.read(disk, &mut |row| {
+            if row.table == Table::JOURNALS {
+                return count(&mut covered, row, &snapshot.name());
+            }
             if let (false, Some(value)) = (delta.touches(row), row.value) {
                 visit(row.table, row.key, value);
             }
             Ok(())
         })?;
     }
+    let mut counting = covered.clone();
     for row in delta.rows() {
-        if let Some(value) = row.value {
+        if row.table == Table::JOURNALS {
+            count(&mut counting, row, &segment_name(log.last().map_or(1, |last| last.head.number)))?;
+        } else if let Some(value) = row.value {
             visit(row.table, row.key, value);
         }
     }
     drop(delta);
-    Ok(Found { snapshot, names, log: log.into_iter().zip(scans).collect(), dropped, accepted })
+    let mut journals = journals::inspect(disk, &names, &covered)?;
+    journals.log_from = log_from;
+    let log = log.into_iter().zip(scans).collect();
+    Ok(Found { snapshot, names, log, dropped, accepted, journals, counting })
+}
+
+/// Takes in a row of the store's own.
+pub fn count(counting: &mut Counting, row: Row<'_>, name: &str) -> Result<(), StoreError> {
+    match counting.take_in(row) {
+        true => Ok(()),
+        false => Err(damaged(name, 0, "it counts the entries of journals in a way that cannot be read")),
+    }
 }
 
 impl Found {
@@ -199,14 +226,15 @@ pub fn read_segment(disk: &dyn Disk, number: u64) -> Result<Loaded, StoreError> 
     }
 }
 
-/// Walks every frame of the log into `delta`. Only the very last frame may be torn.
+/// Walks every frame of the log into `delta`. Only the very last frame may be torn. Also says which frame behind the snapshot is
+/// the first with entries of journals.
 fn scan_log<'a>(
     log: &'a [Loaded],
     snapshot: Option<&Snapshot>,
     delta: &mut Delta<'a>,
-) -> Result<Vec<Scan>, StoreError> {
+) -> Result<(Vec<Scan>, Option<Position>), StoreError> {
     let (covered, link) = snapshot.map_or((0, 0), |snapshot| (snapshot.sequence, snapshot.link));
-    let mut scans: Vec<Scan> = Vec::new();
+    let (mut scans, mut with_entries): (Vec<Scan>, Option<Position>) = (Vec::new(), None);
     for (index, segment) in log.iter().enumerate() {
         let head = &segment.head;
         let name = segment_name(head.number);
@@ -228,6 +256,10 @@ fn scan_log<'a>(
         let found = scan(&segment.bytes, head, &mut |frame| {
             fits &= frame.sequence != covered || link == 0 || frame.checksum == link;
             if frame.sequence > covered {
+                if with_entries.is_none() && frame.rows.entries().next().is_some() {
+                    let (number, offset) = (head.number, frame.offset);
+                    with_entries = Some(Position { number, offset, next: frame.sequence });
+                }
                 frame.rows.for_each(|row| delta.apply(row));
             }
         });
@@ -247,7 +279,7 @@ fn scan_log<'a>(
         }
         scans.push(found);
     }
-    Ok(scans)
+    Ok((scans, with_entries))
 }
 
 /// Opens the last segment for writing, wiping out a torn tail so that behind the last frame there are zeros again.

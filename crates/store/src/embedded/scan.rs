@@ -31,6 +31,8 @@ pub struct Scan {
 /// A good frame.
 pub struct Frame<'a> {
     pub sequence: u64,
+    /// Where it begins in the segment.
+    pub offset: u64,
     pub checksum: u32,
     pub rows: Rows<'a>,
 }
@@ -43,7 +45,8 @@ pub fn scan<'a>(segment: &'a [u8], head: &Head, visit: &mut dyn FnMut(Frame<'a>)
         // The zeros that end a frame may be cut off: then there is nothing behind it.
         let rest = segment.get(offset..).unwrap_or_default();
         match read_frame(rest, next, (head.version > 1).then_some(link)) {
-            Ok((frame, bytes)) => {
+            Ok((mut frame, bytes)) => {
+                frame.offset = offset as u64;
                 link = frame.checksum;
                 visit(frame);
                 offset += bytes;
@@ -88,7 +91,7 @@ fn read_frame(rest: &[u8], expected: u64, link: Option<u32>) -> Result<(Frame<'_
     if !walk.rest().is_empty() {
         return Err(Broken::Impossible(format!("the rows of frame {expected} cannot be read")));
     }
-    Ok((Frame { sequence: expected, checksum: head.checksum, rows }, bytes))
+    Ok((Frame { sequence: expected, offset: 0, checksum: head.checksum, rows }, bytes))
 }
 
 /// Decides whether the end is a write that never finished. Frames are synced one by one, so a good frame further on proves that

@@ -194,7 +194,7 @@ struct Blocks<'a> {
 
 impl Blocks<'_> {
     fn push(&mut self, row: Row<'_>) -> Result<(), StoreError> {
-        self.block.push(row);
+        self.block.push_any(row);
         if self.block.bytes() >= BLOCK_BYTES { self.write_block() } else { Ok(()) }
     }
 

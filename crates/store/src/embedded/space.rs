@@ -17,8 +17,8 @@ pub struct Space(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Spares and snapshots find out on their own, and either is enough.
-    low: [AtomicBool; 2],
+    /// Spares, snapshots and journals find out on their own, and any of them is enough.
+    low: [AtomicBool; 3],
     /// Not even a deletion can be written: only etcd knows such a state.
     full: AtomicBool,
     /// Bytes of the current segment that can still be written, less those never promised.
@@ -49,7 +49,7 @@ impl Space {
     }
 
     fn of(low: bool) -> Space {
-        let low = [AtomicBool::new(low), AtomicBool::new(low)];
+        let low = [AtomicBool::new(low), AtomicBool::new(low), AtomicBool::new(low)];
         Space(Arc::new(State {
             low,
             full: AtomicBool::new(false),
@@ -85,7 +85,13 @@ impl Space {
     }
 
     pub(super) fn set_low(&self, duty: Duty, low: bool) {
-        self.0.low[usize::from(duty == Duty::Snapshots)].store(low, Ordering::Relaxed);
+        let [spares, snapshots, journals] = &self.0.low;
+        let flag = match duty {
+            Duty::Spares => spares,
+            Duty::Snapshots => snapshots,
+            Duty::Journals => journals,
+        };
+        flag.store(low, Ordering::Relaxed);
     }
 
     pub(crate) fn note_low(&self, low: bool) {

@@ -1,6 +1,7 @@
-//! What is done beside the commits: keeping a spare segment ready, and turning full segments into a new snapshot.
+//! What is done beside the commits: keeping a spare segment ready, turning full segments into a new snapshot, and laying out the
+//! entries of journals.
 //!
-//! Both work on files nobody else writes, so the committing thread never waits for them; it only hands over a full segment and
+//! All of it works on files nobody else writes, so the committing thread never waits for them; it only hands over a full segment and
 //! takes the spare. In a process each has a thread, because a spare is needed long before a large snapshot is done; the
 //! simulator lets each commit run what is due.
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::delta::Delta;
 use super::format::{Head, Kind, RESERVE_NAME, segment_name, spare_name};
+use super::journals::{Chapters, Files};
 use super::log::{Spare, write_zeros};
 use super::scan::{End, scan};
 use super::snapshot::{self, Place, Snapshot};
@@ -27,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 10;
 /// The part of a snapshot that is worth writing it anew, or a segment if that is less.
 const WORTH_PART: u64 = 16;
+
+/// What a chapter takes beside the entries that are moved into it: its head, and the index of the one before it.
+const AROUND_ENTRIES_BYTES: u64 = 1024;
 
 /// The most log that one snapshot takes in at a time: bounds the memory it needs.
 const CHECKPOINT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -66,6 +71,7 @@ pub struct Upkeep {
     reserve_turn: Mutex<()>,
     /// A compaction waits for the next commit.
     roll: AtomicBool,
+    pub journals: Chapters,
 }
 
 #[derive(Default)]
@@ -91,6 +97,7 @@ struct State {
 pub enum Duty {
     Spares,
     Snapshots,
+    Journals,
 }
 
 enum Work {
@@ -98,6 +105,7 @@ enum Work {
     /// Up to this length.
     GrowReserve(u64),
     Checkpoint(Taken),
+    Journals,
 }
 
 /// What goes into a snapshot.
@@ -123,12 +131,13 @@ impl Upkeep {
         counters: Arc<Counters>,
         (sealed, current): (Vec<Sealed>, Position),
         snapshot: Option<Snapshot>,
+        journals: Chapters,
     ) -> Upkeep {
         // One that cannot be looked at is made again.
         let reserve = disk.open(RESERVE_NAME).and_then(|file| file.len()).ok();
         let state = Mutex::new(State { sealed, current, snapshot, reserve, ..State::default() });
         let (changed, stopping, reserve_turn, roll) = Default::default();
-        Upkeep { disk, options, space, counters, state, changed, stopping, reserve_turn, roll }
+        Upkeep { disk, options, space, counters, state, changed, stopping, reserve_turn, roll, journals }
     }
 
     /// Hands over a full segment, and says where the next one begins.
@@ -141,14 +150,28 @@ impl Upkeep {
     }
 
     /// A frame is durable.
-    pub fn committed(&self, current: Position) {
+    pub fn committed(&self, current: Position, has_entries: bool) {
+        let has_work = self.journals.committed(current.next - 1, current, has_entries);
         self.state().current = current;
+        if has_work {
+            self.changed.notify_all();
+        }
     }
 
     /// Shows the files of one moment. Until `look` returns none of them is removed.
-    pub fn frozen<T>(&self, look: impl FnOnce(&dyn Disk, Option<&Snapshot>, &[Sealed], Position) -> T) -> T {
+    pub fn frozen<T>(&self, look: impl FnOnce(&dyn Disk, Option<&Snapshot>, &[Sealed], Position, Files) -> T) -> T {
         let state = self.state();
-        look(&*self.disk, state.snapshot.as_ref(), &state.sealed, state.current)
+        self.journals.frozen(|files| look(&*self.disk, state.snapshot.as_ref(), &state.sealed, state.current, files))
+    }
+
+    /// Something is to be looked at by whoever has the duty: a thread, or this one.
+    pub fn nudge(&self) {
+        // Whoever has just found nothing to do is waiting once the lock is free.
+        drop(self.state());
+        self.changed.notify_all();
+        if !self.options.background {
+            self.run_due();
+        }
     }
 
     /// From the next commit on: the segment ends there, and everything before it goes into a snapshot.
@@ -229,10 +252,10 @@ impl Upkeep {
 
     /// Does everything that is due now, on the thread of the caller.
     pub fn run_due(&self) {
-        // On a full disk a snapshot comes first, because it may free more than it needs.
-        let mut duties = [Duty::Spares, Duty::Snapshots];
+        // On a full disk a snapshot comes before a spare, because it may free more than it needs.
+        let mut duties = [Duty::Journals, Duty::Spares, Duty::Snapshots];
         if self.space.is_low() {
-            duties.reverse();
+            duties = [Duty::Journals, Duty::Snapshots, Duty::Spares];
         }
         for duty in duties {
             loop {
@@ -263,6 +286,7 @@ impl Upkeep {
                 lacks.then_some(Work::GrowReserve(wanted))
             }
             Duty::Snapshots => self.checkpoint_due(state, self.space.is_low()),
+            Duty::Journals => self.journals.has_work().then_some(Work::Journals),
         }
     }
 
@@ -315,6 +339,7 @@ impl Upkeep {
             Work::MakeSpare => (Duty::Spares, self.make_spare()),
             Work::GrowReserve(bytes) => (Duty::Spares, self.grow_reserve(bytes)),
             Work::Checkpoint(taken) => (Duty::Snapshots, self.checkpoint(&taken)),
+            Work::Journals => (Duty::Journals, self.tend_journals()),
         };
         match done {
             Ok(()) => {
@@ -399,6 +424,7 @@ impl Upkeep {
         if tries && !self.makes_room(old, &delta, last, begun)? {
             return Ok(());
         }
+        self.cover_journals()?;
         // A reserve that grows meanwhile would take the very room.
         let turn = tries.then(|| self.reserve_turn());
         let write = |place| snapshot::write(&*self.disk, place, old, &delta, (last, link), &self.stopping);
@@ -426,6 +452,48 @@ impl Upkeep {
             self.disk.remove(&name).map_err(|error| StoreError::io(&name, error))?;
         }
         Ok(())
+    }
+
+    /// Retires first: on a full disk that is what makes the room.
+    fn tend_journals(&self) -> Result<(), StoreError> {
+        if self.journals.take_retire() {
+            self.journals.retire()?;
+        }
+        self.lay_out_journals()
+    }
+
+    /// Moves all entries that are in the log alone. On a full disk the reserve gives the room: it was made as long as the log is,
+    /// too, and a snapshot does not hold what was moved.
+    pub fn lay_out_journals(&self) -> Result<(), StoreError> {
+        match self.journals.move_all(&self.stopping) {
+            Err(StoreError::Full { .. }) if self.shrink_reserve()? => self.journals.move_all(&self.stopping),
+            moved => moved,
+        }
+    }
+
+    /// Before the log goes, all that was appended in it is durable elsewhere.
+    fn cover_journals(&self) -> Result<(), StoreError> {
+        self.lay_out_journals()?;
+        self.journals.sync()
+    }
+
+    /// By as much as the frames take that are still to be moved, and what surrounds them. `false`: there is nothing to give.
+    fn shrink_reserve(&self) -> Result<bool, StoreError> {
+        let _turn = self.reserve_turn();
+        let mut state = self.state();
+        let at = self.journals.position();
+        let log = state.sealed.iter().map(|one| (one.number, one.bytes));
+        let unmoved: u64 = log
+            .chain([(state.current.number, state.current.offset)])
+            .filter(|(number, _)| *number >= at.number)
+            .map(|(number, end)| if number == at.number { end.saturating_sub(at.offset) } else { end })
+            .sum();
+        let Some(reserve) = state.reserve.filter(|bytes| *bytes > 0) else { return Ok(false) };
+        let kept = reserve.saturating_sub(unmoved + AROUND_ENTRIES_BYTES);
+        let shrunk = self.disk.open(RESERVE_NAME).and_then(|file| file.set_len(kept));
+        shrunk.map_err(|error| StoreError::io(RESERVE_NAME, error))?;
+        state.reserve = Some(kept);
+        Ok(true)
     }
 
     /// Whether a snapshot of what is live would be so much smaller than the one before that the disk has room for it.

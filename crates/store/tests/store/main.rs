@@ -7,6 +7,8 @@ mod etcd;
 mod etcd_faults;
 mod faults;
 mod golden;
+mod journals;
+mod journals_faults;
 mod proxy;
 mod scripted;
 mod test_disk;

@@ -43,6 +43,7 @@ struct State {
     synced_names: BTreeMap<String, usize>,
     fail: Option<(Op, u64, Fault)>,
     failed: u64,
+    bytes_read: usize,
     capacity: Option<usize>,
 }
 
@@ -99,6 +100,11 @@ impl TestDisk {
     /// How many operations have failed so far.
     pub fn failed(&self) -> u64 {
         self.state().failed
+    }
+
+    /// How much was read so far.
+    pub fn bytes_read(&self) -> usize {
+        self.state().bytes_read
     }
 
     pub fn set_capacity(&self, bytes: Option<usize>) {
@@ -198,6 +204,7 @@ impl DiskFile for TestFile {
         let rest = state.inodes[self.inode].content.get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
+        state.bytes_read += count;
         Ok(count)
     }
 
