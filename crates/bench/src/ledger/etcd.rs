@@ -170,7 +170,7 @@ async fn all(client: &Client, prefix: &[u8]) -> anyhow::Result<Vec<KeyValue>> {
     let (mut next, range_end) = (prefix.to_vec(), prefix_end(prefix));
     let mut found = Vec::new();
     loop {
-        let page = RangeRequest { key: next, range_end: range_end.clone(), limit: 10_000, revision: 0 };
+        let page = RangeRequest { key: next, range_end: range_end.clone(), limit: 10_000, ..RangeRequest::default() };
         let page = client.range(page).await?;
         found.extend(page.kvs);
         match found.last() {

@@ -36,6 +36,8 @@ pub struct RangeRequest {
     pub limit: i64,
     #[prost(int64, tag = "4")]
     pub revision: i64,
+    #[prost(bool, tag = "8")]
+    pub keys_only: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -296,6 +298,11 @@ impl RequestOp {
     pub fn delete(key: &[u8]) -> RequestOp {
         let delete = DeleteRangeRequest { key: key.to_vec(), range_end: Vec::new() };
         RequestOp { request: Some(Request::DeleteRange(delete)) }
+    }
+
+    /// Keys from `key` up to, and without, `end`.
+    pub fn delete_range(key: Vec<u8>, end: Vec<u8>) -> RequestOp {
+        RequestOp { request: Some(Request::DeleteRange(DeleteRangeRequest { key, range_end: end })) }
     }
 
     pub fn delete_prefix(prefix: &[u8]) -> RequestOp {

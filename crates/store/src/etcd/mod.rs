@@ -6,6 +6,8 @@
 //!   /bursar/<cluster>/rows/<table>/…  the rows
 //!   /bursar/<cluster>/parts/…         the values of rows that are too long for one key
 //!   /bursar/<cluster>/staged/<n>      pieces of a batch that is too large for one transaction
+//!   /bursar/<cluster>/journals/<number>/<sequence>   what was appended
+//!   /bursar/<cluster>/counters/<number>              which numbers a journal has given
 //!   /bursar/<cluster>/lead            revision minus raft index: a restored etcd is known by it
 //!   /bursar/<cluster>/marker          there while such a batch is complete, and being spread over the rows
 //! ```
@@ -14,10 +16,11 @@
 //! however late its request arrives. It also compares the number of the last transaction and moves it on, so a request whose
 //! answer was lost can be sent again, to any member, without being done twice. Start reading at [`EtcdStore`]; [`commit`] has
 //! the two ways a batch is written, [`lead`] how a replica becomes and stays the leader, [`members`] who is asked, [`upkeep`]
-//! what keeps etcd from filling up.
+//! what keeps etcd from filling up, [`journals`] what is only appended.
 
 pub mod client;
 mod commit;
+mod journals;
 mod lead;
 mod members;
 pub mod messages;
@@ -28,19 +31,21 @@ mod upkeep;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tonic::{Code, Status};
 
 use client::{Client, Credentials, Tls, explain};
 use commit::Parted;
+use journals::{Counting, EtcdJournals};
 use lead::Leadership;
 use messages::{RangeRequest, prefix_end};
 use stored::Stored;
 use upkeep::Upkeep;
 
+use crate::journal::Journals;
 use crate::{Batch, Space, Store, StoreError, Table, Term, Usage, Visit};
 
 /// What a page of a load aims at.
@@ -157,6 +162,8 @@ struct Keys {
     parts: Vec<u8>,
     staged: Vec<u8>,
     marker: Vec<u8>,
+    journals: Vec<u8>,
+    counters: Vec<u8>,
 }
 
 impl Keys {
@@ -170,6 +177,8 @@ impl Keys {
             parts: key("parts/"),
             staged: key("staged/"),
             marker: key("marker"),
+            journals: key("journals/"),
+            counters: key("counters/"),
         }
     }
 
@@ -209,6 +218,10 @@ pub struct EtcdStore {
     number: Option<u64>,
     /// How many parts the long rows have, so that they can be removed with them.
     parted: Parted,
+    /// Which numbers the journals have given.
+    counting: Counting,
+    /// Known once loaded.
+    journals: Option<Arc<EtcdJournals>>,
     rewound: bool,
     /// Goes with the next commit of the state's own numbers: who bumps them does so in that commit.
     keep_lead: Option<i64>,
@@ -229,7 +242,7 @@ impl EtcdStore {
         let client = Client::with_credentials(&config.endpoints, config.tls.as_ref(), config.credentials.clone())
             .map_err(|error| StoreError::io("the etcd endpoints", std::io::Error::other(error)))?;
         drop(entered);
-        let leadership = wait(&runtime, {
+        let leadership = wait(runtime.handle(), {
             let (client, keys) = (client.clone(), keys.clone());
             async move { Leadership::acquire(&client, &keys, &config).await }
         })??;
@@ -246,6 +259,8 @@ impl EtcdStore {
             upkeep: Arc::default(),
             number: None,
             parted: Parted::new(),
+            counting: Counting::default(),
+            journals: None,
             rewound: false,
             keep_lead: None,
             failed: false,
@@ -254,7 +269,7 @@ impl EtcdStore {
 
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, StoreError> {
         match &self.runtime {
-            Some(runtime) => wait(runtime, work),
+            Some(runtime) => wait(runtime.handle(), work),
             None => Err(StoreError::Unusable { why: "it was closed".to_owned() }),
         }
     }
@@ -276,29 +291,36 @@ impl EtcdStore {
 }
 
 /// Runs the work on the store's own runtime and blocks for it, which is possible on any thread: those of another runtime, too.
-fn wait<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> Result<T, StoreError> {
+fn wait<T: Send + 'static>(runtime: &Handle, work: impl Future<Output = T> + Send + 'static) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     runtime.spawn(async move {
         // Nobody is gone: the receiver waits below.
         let _waits = sender.send(work.await);
     });
-    receiver.recv().map_err(|_| StoreError::Unusable { why: "the etcd client stopped on a bug".to_owned() })
+    receiver
+        .recv()
+        .map_err(|_| StoreError::Unusable { why: "the etcd client was closed, or stopped on a bug".to_owned() })
 }
 
 impl Store for EtcdStore {
     fn load(&mut self, visit: &mut Visit<'_>) -> Result<(), StoreError> {
         let writer = self.writer();
-        let (number, found) = self.run(async move {
+        let (number, found, counting) = self.run(async move {
             let number = writer.recover().await?;
-            Ok::<_, StoreError>((number, rewound::look(&writer).await?))
+            let counting = Counting::read(&writer.client, &writer.keys).await?;
+            Ok::<_, StoreError>((number, rewound::look(&writer).await?, counting))
         })??;
-        (self.rewound, self.keep_lead) = (found.rewound, found.keep);
+        (self.rewound, self.keep_lead, self.counting) = (found.rewound, found.keep, counting);
+        if self.rewound {
+            self.counting.leap(SystemTime::now());
+        }
         let mut next = self.keys.rows.clone();
         let end = prefix_end(&self.keys.rows);
         let mut limit = PAGE_ROWS_FIRST;
         let mut revision = 0;
         loop {
-            let request = RangeRequest { key: next.clone(), range_end: end.clone(), limit, revision };
+            let (key, range_end) = (next.clone(), end.clone());
+            let request = RangeRequest { key, range_end, limit, revision, keys_only: false };
             let client = self.client.clone();
             let page = match self.run(async move { client.range(request).await })? {
                 Ok(page) => page,
@@ -348,6 +370,8 @@ impl Store for EtcdStore {
         if let Some(runtime) = &self.runtime {
             let (client, keys) = (self.client.clone(), self.keys.clone());
             let (leadership, upkeep) = (self.leadership.clone(), self.upkeep.clone());
+            let journals = EtcdJournals::new(runtime.handle().clone(), &client, &keys, &leadership);
+            self.journals = Some(Arc::new(journals));
             runtime.spawn(async move {
                 tokio::select! {
                     () = upkeep.run(&client, &keys.leader) => {}
@@ -364,6 +388,7 @@ impl Store for EtcdStore {
             return Err(StoreError::Oversize { table, length });
         }
         let mut rows = commit::last_states(&self.keys, batch, &mut self.parted);
+        self.counting.number(&self.keys, batch, &mut rows);
         let kept = self.keep_lead.filter(|_| batch.rows().any(|row| row.table == Table::META));
         if let Some(lead) = kept {
             rows.insert(self.keys.lead.clone(), Some(lead.to_be_bytes().to_vec().into()));
@@ -415,6 +440,10 @@ impl Store for EtcdStore {
 
     fn usage(&self) -> Usage {
         self.upkeep.usage.clone()
+    }
+
+    fn journals(&self) -> Journals {
+        self.journals.as_ref().map_or_else(Journals::default, |journals| Journals::new(journals.clone()))
     }
 
     fn close(mut self: Box<Self>) -> Result<(), StoreError> {

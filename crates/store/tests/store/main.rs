@@ -5,6 +5,7 @@ mod damage;
 mod embedded;
 mod etcd;
 mod etcd_faults;
+mod etcd_journals;
 mod faults;
 mod golden;
 mod journals;
