@@ -7,6 +7,7 @@ use ledger::{Ledger, Loader, SubjectId};
 use sequencer::Engine;
 use store::{Batch, Store, StoreError, Table};
 
+use crate::journal;
 use crate::mutation::Mutation;
 use crate::naive::engine::{compare, name, seen, step};
 use crate::naive::model::Model;
@@ -278,6 +279,9 @@ impl Engine for SimEngine {
                 publication.push(at);
             }
             self.keep_objects(&command.op, &said, batch);
+            if self.setup.mutation != Some(Mutation::ForgetsAnEntry) || !at.is_multiple_of(16) {
+                journal::append(batch, at);
+            }
             self.log.push(Logged { from: command.from, op: command.op.clone(), said: said.clone() });
         }
         // Reads may be asked any number of times; everything else is carried out once.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::embedded::{EmbeddedStore, Options};
-use store::{Batch, SharedMemory, Store, StoreError, Visit};
+use store::{Batch, Journals, SharedMemory, Store, StoreError, Visit};
 
 use crate::disk::SimDisk;
 use crate::mutation::Mutation;
@@ -66,6 +66,10 @@ impl Store for FlakyStore {
         if fails { lost(ANSWER_LOST) } else { Ok(()) }
     }
 
+    fn journals(&self) -> Journals {
+        self.inner.journals()
+    }
+
     fn confirm(&mut self) -> Result<(), StoreError> {
         if self.mutation == Some(Mutation::OldLeaderReads) {
             return Ok(());
@@ -93,7 +97,14 @@ impl Store for SplittingStore {
         for (index, row) in batch.rows().enumerate() {
             halves[usize::from(index * 2 >= batch.len())].push(row);
         }
+        for entry in batch.entries() {
+            halves[1].append(entry.journal, entry.at_ms, entry.value);
+        }
         halves.iter().filter(|half| !half.is_empty()).try_for_each(|half| self.inner.commit(half))
+    }
+
+    fn journals(&self) -> Journals {
+        self.inner.journals()
     }
 
     fn confirm(&mut self) -> Result<(), StoreError> {

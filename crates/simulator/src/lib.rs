@@ -17,6 +17,7 @@ pub mod disk;
 mod engine;
 pub mod history;
 mod home;
+mod journal;
 mod misfortune;
 pub mod mutation;
 pub mod naive;

@@ -3,6 +3,7 @@
 use crate::disk::{CALLS, Call, SimDisk};
 use crate::engine::{Setup, SimEngine};
 use crate::home::Home;
+use crate::journal;
 use crate::naive::engine::compare;
 use crate::rare;
 use crate::world::World;
@@ -43,6 +44,14 @@ impl World {
         }
     }
 
+    /// Whether the disk was full since the last question.
+    pub(crate) fn take_full(&mut self) -> bool {
+        let Home::Disk(disk) = &self.home else { return false };
+        let refused = disk.take_refused_full() > 0;
+        self.rare.met_if(refused, rare::DISK_FULL);
+        refused
+    }
+
     fn disk_misfortune(&mut self, disk: &SimDisk) -> Result<(), String> {
         for call in disk.take_failed() {
             match call {
@@ -52,8 +61,7 @@ impl World {
                 _ => {}
             }
         }
-        let refused = disk.take_refused_full() > 0;
-        self.rare.met_if(refused, rare::DISK_FULL);
+        self.take_full();
         if self.rng.one_in(CRASH) {
             self.stop(0, true);
         }
@@ -85,11 +93,15 @@ impl World {
         let Some(place) = copy.flip() else { return Ok(()) };
         let setup = Setup { mutation: None, shadow: false };
         let opened = Home::Disk(copy).open(&mut self.rng, None, false);
-        let loaded = opened.and_then(|mut store| SimEngine::load(&mut *store, setup));
+        let mut first = self.first_entry;
+        let loaded = opened.and_then(|mut store| {
+            let engine = SimEngine::load(&mut *store, setup)?;
+            Ok((engine, journal::check(&store.journals(), self.truth.sequence, &mut first, false)?))
+        });
         match loaded {
             Err(_) => self.rare.met(rare::FLIP_REFUSED),
-            Ok(Err(trouble)) => return Err(format!("a flipped bit in {place} got past the store: {trouble}")),
-            Ok(Ok(engine)) => match compare(&engine.ledger, &self.truth) {
+            Ok((Err(trouble), _)) => return Err(format!("a flipped bit in {place} got past the store: {trouble}")),
+            Ok((Ok(engine), entries)) => match compare(&engine.ledger, &self.truth).and(entries) {
                 Ok(()) => self.rare.met(rare::FLIP_HARMLESS),
                 Err(difference) => return Err(format!("a flipped bit in {place} was believed: {difference}")),
             },

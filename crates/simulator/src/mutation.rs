@@ -13,6 +13,8 @@ pub enum Mutation {
     SyncDoesNothing,
     /// One of a group's ledger rows is not written.
     ForgetsARow,
+    /// One of a group's entries is not appended to its journal.
+    ForgetsAnEntry,
     /// A group is committed in two halves.
     SplitsAGroup,
     /// The shared store accepts writes of a replaced leader.
@@ -45,10 +47,11 @@ pub enum Mutation {
     WaiterLosesWhatItHad,
 }
 
-pub const ALL: [Mutation; 18] = [
+pub const ALL: [Mutation; 19] = [
     Mutation::AnswersBeforeDurable,
     Mutation::SyncDoesNothing,
     Mutation::ForgetsARow,
+    Mutation::ForgetsAnEntry,
     Mutation::SplitsAGroup,
     Mutation::OldLeaderWrites,
     Mutation::OldLeaderReads,

@@ -67,6 +67,7 @@ rare_states! {
     RESTART_WITH_WAITERS = "a restart with subjects in line",
     RESTART_WITH_HOLDS = "a restart with holds",
     RESTART_OF_PROCESS = "the process ends and the machine goes on",
+    ENTRIES_RETIRED = "a start finds a journal whose first entries are retired",
     SYNC_FAILED = "a sync fails",
     WRITE_FAILED = "a write fails",
     RENAME_FAILED = "a rename fails",

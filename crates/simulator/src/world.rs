@@ -15,6 +15,7 @@ use crate::disk::SimDisk;
 use crate::engine::{Answer, Command, From, Logged, Setup, SimEngine};
 use crate::history::Call;
 use crate::home::{ANSWER_LOST, Home};
+use crate::journal;
 use crate::mutation::Mutation;
 use crate::naive::engine::compare;
 use crate::naive::generate::World as Requests;
@@ -109,6 +110,8 @@ pub(crate) struct World {
     /// The steps of a commit that failed: the next start finds out whether they are there.
     pub unknown: Vec<Logged>,
     published: u64,
+    /// The oldest entry of the journal that is left.
+    pub first_entry: u64,
     restarts: u64,
     pub rare: Rare,
 }
@@ -146,6 +149,7 @@ impl World {
             truth: Model::default(),
             unknown: Vec::new(),
             published: 0,
+            first_entry: 1,
             restarts: 0,
             rare: Rare::default(),
             rng,
@@ -273,6 +277,7 @@ impl World {
         let done = commit(&mut *running.store, &mut |steps| published = steps, &mut flight.group);
         match done {
             Ok(()) => {
+                journal::retire(&running.store.journals(), self.truth.sequence);
                 self.advance(&flight.steps)?;
                 self.publish(&published, &flight.steps)?;
                 if self.config.mutation != Some(Mutation::AnswersBeforeDurable) {
@@ -355,6 +360,7 @@ impl World {
     /// Brings a replica up, and compares what it found with what is true.
     pub fn start(&mut self, replica: usize) -> Result<(), String> {
         let setup = Setup { mutation: self.config.mutation, shadow: self.config.watch == Watch::Steps };
+        self.take_full();
         let opened = self.home.open(&mut self.rng, self.config.mutation, self.faults);
         let loaded = opened.and_then(|mut store| Ok((SimEngine::load(&mut *store, setup)?, store)));
         let (mut engine, store) = match loaded {
@@ -367,6 +373,18 @@ impl World {
             Err(difference) if self.is_watched() => return Err(format!("A7: after a restart: {difference}")),
             _ => {}
         }
+        let journals = store.journals();
+        journal::open(&journals);
+        let is_full = self.take_full();
+        match journal::check(&journals, self.truth.sequence, &mut self.first_entry, is_full) {
+            Ok(Err(difference)) if self.is_watched() => return Err(format!("A7: after a restart: {difference}")),
+            Ok(_) => {}
+            Err(error) => {
+                drop((store, journals));
+                return self.start_failed(&error);
+            }
+        }
+        self.rare.met_if(self.first_entry > 1, rare::ENTRIES_RETIRED);
         self.published = self.truth.sequence;
         self.restarts += 1;
         let core = Core::new(engine, LIMITS);

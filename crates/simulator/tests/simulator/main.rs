@@ -5,4 +5,5 @@ mod blackbox;
 mod checker;
 mod companions;
 mod disk;
+mod journals;
 mod seeds;

@@ -75,6 +75,7 @@ fn broken_engines_are_caught_by_the_promise_they_break() {
         (Mutation::AnswersBeforeDurable, &["A1", "A5", "A7"][..]),
         (Mutation::SyncDoesNothing, &["A7"]),
         (Mutation::ForgetsARow, &["A7"]),
+        (Mutation::ForgetsAnEntry, &["A7"]),
         (Mutation::OldLeaderWrites, &["A2", "A3", "A7"]),
         (Mutation::OldLeaderReads, &["A1"]),
         (Mutation::RunsDuplicates, &["A6"]),
