@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use simulator::disk::{CALLS, SimDisk};
+use simulator::disk::{CALLS, Call, SimDisk};
 use simulator::rng::Rng;
 use store::embedded::{EmbeddedStore, Options};
 use store::{Batch, Journal, Journals, PageLimit, Retention, Store, StoreError, Table};
@@ -178,6 +178,33 @@ fn entries_survive_a_death_at_any_call() {
         retired += u64::from(life.retired);
     }
     assert!(deaths > 1500 && retired > 100, "{deaths} deaths, {retired} that retired");
+}
+
+/// A sync that fails leaves in the kernel's memory what is not on the disk. The next process believes it, and then the power goes.
+#[test]
+fn entries_survive_failed_syncs_and_a_power_failure_after_them() {
+    let mut deaths = 0;
+    for seed in 2000..2600 {
+        let mut life = Life::new(seed);
+        for round in 0..12 {
+            let call = if life.rng.one_in(4) { Call::SyncNames } else { Call::Sync };
+            let nth = life.rng.below(90);
+            life.disk.fail(call, nth);
+            if let Err(trouble) = life.live(60) {
+                panic!("seed {seed}, round {round}: {trouble}");
+            }
+            life.disk.heal();
+            let commits = life.rng.below(12);
+            if let Err(trouble) = life.live(commits) {
+                panic!("seed {seed}, after round {round}: {trouble}");
+            }
+            if life.rng.one_in(2) {
+                life.disk.crash();
+            }
+        }
+        deaths += life.deaths;
+    }
+    assert!(deaths > 1500, "{deaths} deaths");
 }
 
 #[test]
