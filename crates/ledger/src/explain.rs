@@ -92,7 +92,9 @@ impl Ledger {
             let room = self.known(line.account).room();
             let missing = missing(need, room);
             let first = match (self.queue(line.account), wait.discipline) {
-                (Some(queue), Discipline::Ordered) => queue.ahead_of(&place).find(|(_, one)| exhausts(one, room)),
+                (Some(queue), Discipline::Ordered) => {
+                    queue.ordered.range(..&place).find(|(_, one)| exhausts(one, room))
+                }
                 _ => None,
             };
             let blocked_by = first.map(|(ahead, _)| ahead.subject);

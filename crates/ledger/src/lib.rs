@@ -41,6 +41,7 @@ mod decide;
 mod decide_all;
 mod error;
 mod explain;
+mod greedy;
 mod in_line;
 mod ledger;
 mod load;

@@ -1,17 +1,18 @@
 //! The line of waiters on one account, kept in the order of service.
 //!
 //! Every waiter is in the line of each account of which it wants more than it has. How much more is repeated there, so that
-//! walking past those that do not fit costs no look at the subject itself.
+//! passing those that do not fit costs no look at the subject itself. Those who wait in order and those who are greedy are
+//! kept apart: the former are looked at one after the other until one has to wait, of the latter only who fits.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map;
 
 use quantity::Amount;
 
 use crate::charge::SubjectId;
+use crate::greedy::Greedy;
 use crate::terms::{Discipline, Place};
 
-/// Most waiters on one account. A wake looks at each of them, and this many take some tens of milliseconds.
+/// Most waiters on one account: a bound on memory. A wake looks at those that fit the account's room.
 pub const WAITERS_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,57 +24,53 @@ pub(crate) struct Waiter {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    waiters: BTreeMap<Place, Waiter>,
-    greedy: usize,
+    pub ordered: BTreeMap<Place, Waiter>,
+    pub greedy: Greedy,
 }
 
 impl Queue {
     pub fn len(&self) -> usize {
-        self.waiters.len()
+        self.ordered.len() + self.greedy.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.len() == 0
     }
 
-    /// Whether anyone here may pass a better-placed waiter.
-    pub fn has_greedy(&self) -> bool {
-        self.greedy > 0
-    }
-
-    pub fn iter(&self) -> btree_map::Iter<'_, Place, Waiter> {
-        self.waiters.iter()
+    pub fn iter(&self) -> impl Iterator<Item = (&Place, &Waiter)> {
+        let (mut ordered, mut greedy) = (self.ordered.iter().peekable(), self.greedy.iter().peekable());
+        std::iter::from_fn(move || match (ordered.peek(), greedy.peek()) {
+            (Some((one, _)), Some((other, _))) if one < other => ordered.next(),
+            (Some(_), None) => ordered.next(),
+            (_, _) => greedy.next(),
+        })
     }
 
     pub fn get(&self, place: &Place) -> Option<&Waiter> {
-        self.waiters.get(place)
+        self.ordered.get(place).or_else(|| self.greedy.get(place))
     }
 
-    pub fn ahead_of(&self, place: &Place) -> btree_map::Range<'_, Place, Waiter> {
-        self.waiters.range(..place)
+    pub fn ahead_of(&self, place: &Place) -> impl Iterator<Item = (&Place, &Waiter)> {
+        self.iter().take_while(move |(ahead, _)| *ahead < place)
     }
 
     pub fn insert(&mut self, place: Place, waiter: Waiter) {
-        self.greedy += usize::from(waiter.discipline == Discipline::Greedy);
-        let replaced = self.waiters.insert(place, waiter);
-        debug_assert!(replaced.is_none(), "a subject stands in a line once");
+        debug_assert!(self.get(&place).is_none(), "a subject stands in a line once");
+        match waiter.discipline {
+            Discipline::Ordered => drop(self.ordered.insert(place, waiter)),
+            Discipline::Greedy => self.greedy.insert(place, waiter),
+        }
     }
 
     /// Whether it stood here.
     pub fn remove(&mut self, place: &Place) -> bool {
-        let removed = self.waiters.remove(place);
-        if let Some(waiter) = &removed {
-            self.greedy -= usize::from(waiter.discipline == Discipline::Greedy);
-        }
-        removed.is_some()
+        self.ordered.remove(place).is_some() || self.greedy.remove(place)
     }
 
     /// The largest need of those ordered waiters ahead of a place that count: with less room than that, nobody behind may
     /// pass.
     pub fn ordered_need_ahead_of(&self, place: &Place, counts: impl Fn(SubjectId) -> bool) -> Amount {
-        let ordered = self
-            .ahead_of(place)
-            .filter(|(ahead, waiter)| waiter.discipline == Discipline::Ordered && counts(ahead.subject));
-        ordered.map(|(_, waiter)| waiter.need).max().unwrap_or(Amount::ZERO)
+        let ahead = self.ordered.range(..place).filter(|(ahead, _)| counts(ahead.subject));
+        ahead.map(|(_, waiter)| waiter.need).max().unwrap_or(Amount::ZERO)
     }
 }

@@ -3,6 +3,11 @@
 //! One pass over the lines of the freed accounts, merged in the order of service. Whoever fits takes its share of
 //! the room at once, so the next one sees what is left. Room only shrinks during a pass, because a waiter that is served
 //! gives nothing back, so one pass is enough. Everything is read-only until the list of the granted is known.
+//!
+//! What it costs: of the greedy it looks at those whose need is within what is left of a freed account, each found in
+//! steps that grow with the logarithm of the line, and at their other accounts until one is too small. Those in order are
+//! walked until the first that has to wait for room, and where one of them wants another account too, those in order
+//! ahead of it there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,6 +20,7 @@ use quantity::Amount;
 
 use crate::account::{AccountId, difference};
 use crate::charge::{needs, overlaid};
+use crate::greedy::Greedy;
 use crate::ledger::{Ledger, Step};
 use crate::queue::{Queue, Waiter};
 use crate::subjects::Pending;
@@ -44,11 +50,18 @@ impl Ledger {
 
     /// The slots to grant, in the order of service.
     pub(crate) fn grantable(&self, freed: &[AccountId]) -> Vec<u32> {
-        let mut pass = Pass { ledger: self, lanes: HashMap::default(), granted: HashSet::default() };
-        let mut sources: Vec<Source<'_>> = freed.iter().filter_map(|account| self.source(*account)).collect();
+        self.pass(freed).0
+    }
+
+    /// The same, and how many places in line were looked at for it.
+    fn pass(&self, freed: &[AccountId]) -> (Vec<u32>, usize) {
+        let mut pass = Pass { ledger: self, lanes: HashMap::default(), granted: HashSet::default(), looked_at: 0 };
+        let mut sources: Vec<Source<'_>> = freed.iter().flat_map(|account| self.sources(*account)).collect();
         let mut heads: BinaryHeap<Reverse<Head<'_>>> = BinaryHeap::with_capacity(sources.len());
-        for (source, line) in sources.iter_mut().enumerate() {
-            heads.extend(line.waiters.next().map(|(place, waiter)| Reverse(Head { place, source, waiter })));
+        for (index, source) in sources.iter_mut().enumerate() {
+            heads.extend(
+                pass.next_of(source, None).map(|(place, waiter)| Reverse(Head { place, source: index, waiter })),
+            );
         }
         let mut granted = Vec::new();
         let mut last = None;
@@ -58,16 +71,20 @@ impl Ledger {
             if !seen && pass.grants(source.account, &head) {
                 granted.push(head.waiter.slot);
             }
-            if pass.may_go_on(source, &head) {
-                let next = source.waiters.next();
+            if pass.may_go_on(source.account, &head) {
+                let next = pass.next_of(source, Some(head.place));
                 heads.extend(next.map(|(place, waiter)| Reverse(Head { place, source: head.source, waiter })));
             }
         }
-        granted
+        (granted, pass.looked_at)
     }
 
-    fn source(&self, account: AccountId) -> Option<Source<'_>> {
-        self.queue(account).map(|queue| Source { account, waiters: queue.iter(), has_greedy: queue.has_greedy() })
+    /// Those in order and those who are greedy, apart.
+    fn sources(&self, account: AccountId) -> impl Iterator<Item = Source<'_>> {
+        let queue = self.queue(account);
+        let ordered = queue.filter(|queue| !queue.ordered.is_empty()).map(|queue| Line::Ordered(queue.ordered.iter()));
+        let greedy = queue.filter(|queue| queue.greedy.len() > 0).map(|queue| Line::Greedy(&queue.greedy));
+        ordered.into_iter().chain(greedy).map(move |line| Source { account, line })
     }
 
     pub(crate) fn queue(&self, account: AccountId) -> Option<&Queue> {
@@ -77,8 +94,12 @@ impl Ledger {
 
 struct Source<'a> {
     account: AccountId,
-    waiters: btree_map::Iter<'a, Place, Waiter>,
-    has_greedy: bool,
+    line: Line<'a>,
+}
+
+enum Line<'a> {
+    Ordered(btree_map::Iter<'a, Place, Waiter>),
+    Greedy(&'a Greedy),
 }
 
 struct Head<'a> {
@@ -126,9 +147,24 @@ struct Pass<'a> {
     ledger: &'a Ledger,
     lanes: HashMap<AccountId, Lane<'a>, FixedState>,
     granted: HashSet<u32, FixedState>,
+    looked_at: usize,
 }
 
 impl<'a> Pass<'a> {
+    /// Who is next in a line: of those in order everyone, of the greedy only who fits what is left of the account.
+    fn next_of(&mut self, source: &mut Source<'a>, behind: Option<&Place>) -> Option<(&'a Place, &'a Waiter)> {
+        match &mut source.line {
+            Line::Ordered(waiters) => {
+                self.looked_at += 1;
+                waiters.next()
+            }
+            Line::Greedy(greedy) => {
+                let room = self.lane(source.account).room;
+                greedy.first_within(behind, room, &mut self.looked_at)
+            }
+        }
+    }
+
     fn grants(&mut self, source: AccountId, head: &Head<'_>) -> bool {
         if head.waiter.need > self.lane(source).room {
             return false;
@@ -156,24 +192,25 @@ impl<'a> Pass<'a> {
         need <= lane.room && !(ordered && lane.exhausting > lane.room)
     }
 
-    /// Looks at everyone ahead of a place. Calls come in the order of service, so the cursor never goes back.
+    /// Looks at everyone in order ahead of a place. Calls come in the order of service, so the cursor never goes back.
     fn advance(&mut self, account: AccountId, place: &Place) {
-        let Pass { lanes, granted, ledger } = self;
+        let Pass { lanes, granted, ledger, .. } = self;
         let lane = lanes.entry(account).or_insert_with(|| Lane::new(ledger, account));
         let Some(cursor) = &mut lane.cursor else { return };
         while let Some((_, waiter)) = cursor.next_if(|(ahead, _)| *ahead < place) {
-            if waiter.discipline == Discipline::Ordered && !granted.contains(&waiter.slot) {
+            self.looked_at += 1;
+            if !granted.contains(&waiter.slot) {
                 lane.exhausting = lane.exhausting.max(waiter.need);
             }
         }
     }
 
     /// Whether anyone further down a line could still be granted.
-    fn may_go_on(&mut self, source: &Source<'_>, head: &Head<'_>) -> bool {
+    fn may_go_on(&mut self, source: AccountId, head: &Head<'_>) -> bool {
         let waits = !self.granted.contains(&head.waiter.slot);
-        let room = self.lane(source.account).room;
+        let room = self.lane(source).room;
         let exhausts = waits && head.waiter.discipline == Discipline::Ordered && head.waiter.need > room;
-        room > Amount::ZERO && (source.has_greedy || !exhausts)
+        room > Amount::ZERO && !exhausts
     }
 
     fn lane(&mut self, account: AccountId) -> &mut Lane<'a> {
@@ -185,7 +222,11 @@ impl<'a> Pass<'a> {
 impl<'a> Lane<'a> {
     fn new(ledger: &'a Ledger, account: AccountId) -> Lane<'a> {
         let room = ledger.known(account).room();
-        let cursor = ledger.queue(account).map(|queue| queue.iter().peekable());
+        let cursor = ledger.queue(account).map(|queue| queue.ordered.iter().peekable());
         Lane { room, exhausting: Amount::ZERO, cursor }
     }
 }
+
+#[cfg(test)]
+#[path = "wake_tests.rs"]
+mod tests;
