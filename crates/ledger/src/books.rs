@@ -39,6 +39,7 @@ pub(crate) trait Books {
 }
 
 impl Books for Ledger {
+    #[inline]
     fn entry(&self, account: AccountId) -> Option<&Account> {
         self.get(account)
     }

@@ -116,6 +116,7 @@ impl Ledger {
     }
 
     /// The verdict when the subject already is what is asked, so that a repeated request is answered as the first.
+    #[inline(always)]
     pub(crate) fn as_asked(&self, current: Option<&Subject>, wanted: &Wanted, standing: &Standing) -> Option<Verdict> {
         let Some(current) = current else {
             // Nothing asked for a subject that has nothing.

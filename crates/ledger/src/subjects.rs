@@ -51,6 +51,7 @@ impl Pending {
 }
 
 impl Subject {
+    #[inline(always)]
     pub fn new(id: SubjectId, sequence: u64) -> Subject {
         Subject { id: id.0.to_le_bytes(), sequence, lines: Lines::new(), pending: None }
     }

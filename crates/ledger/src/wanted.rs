@@ -50,7 +50,8 @@ impl Wanted {
 }
 
 impl Wanted {
-    /// Charges as lines, by their terms. The hot path allocates nothing.
+    /// Charges as lines, by their terms. The hot path allocates nothing, and a call of its own would be felt there.
+    #[inline(always)]
     pub fn of(books: &impl Books, charges: &[Charge], standing: &Standing) -> Result<Wanted, Denied> {
         let terms = |charge: &Charge| match (charge.terms, standing) {
             (Terms::InLine, Standing::Stored) | (Terms::Adopted, Standing::Held { .. }) => Terms::Enforced,
@@ -90,6 +91,7 @@ impl Wanted {
 }
 
 /// What is wrong with charges one by one, whatever anybody has.
+#[inline(always)]
 fn check_charges(books: &impl Books, charges: &[Charge], terms: impl Fn(&Charge) -> Terms) -> Result<(), Denied> {
     if let Some(charge) = charges.iter().filter(|charge| terms(charge) != Terms::Adopted).nth(CHARGES_MAX) {
         return Err(books.refused_by([(*charge, Reason::TooManyCharges)]));
