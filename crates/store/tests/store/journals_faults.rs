@@ -142,6 +142,9 @@ fn a_full_disk_loses_no_entry_and_refuses_no_deletion() {
             batch.delete(Table::OBJECTS, &key.to_be_bytes());
             assert!(space.admits(batch.bytes()), "{kept}: deletion {key} of {keys} is refused");
             commit(&mut store, &mut batch, &[3; 10]);
+            // The room for what is laid out comes from the reserve.
+            let appended = u64::from(keys) + u64::from(key) + 1;
+            assert_eq!(journals.span(Journal::AUDIT).unwrap().end, appended + 1, "{kept}: deletion {key} of {keys}");
         }
         for image in [disk.image(), disk.synced_image()] {
             let mut again = open(&TestDisk::new(&image));
