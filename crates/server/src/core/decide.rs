@@ -1,9 +1,10 @@
-//! What rules and ledger say to a write: measured, decided, and told in the words of whoever refused.
+//! What rules and ledger say to a write: measured, decided, and told in the words of whoever refused. Nothing is changed until
+//! the whole step is applied.
 
 use families::{Denial, DenialLine, Operation};
-use ledger::{CHARGES_MAX, Denied, Plan, Reason, Standing, SubjectId, Terms};
-use rules::cel::at_desk;
-use rules::{Subject, Verdict};
+use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
+use rules::cel::{Foresight, Program, at_desk};
+use rules::{MeasureError, Subject, Verdict};
 use smallvec::SmallVec;
 
 use super::command::Refused;
@@ -11,14 +12,31 @@ use super::engine::Engine;
 use super::event::{Decision, Publication};
 use super::measured::measured;
 use super::object::{Draft, Object, ObjectKey};
-use super::policies::open_parts;
 
 /// What rules and ledger said to a write.
 #[derive(Default)]
 pub(super) struct Ruling {
-    pub plan: Option<Plan>,
+    pub plan: Option<Planned>,
+    /// What was decided, once for each family it was asked of.
+    decided: SmallVec<[(usize, Decision); 4]>,
     /// Until when it holds.
     pub until_ms: Option<i64>,
+}
+
+/// What is still to be applied.
+pub(super) enum Planned {
+    /// One subject, on accounts that are open: nearly always.
+    One(Plan),
+    Step(StepPlan),
+}
+
+/// A draft that was measured, and that no rule refuses.
+pub(super) struct Asked {
+    pub verdict: Verdict,
+    pub terms: Terms,
+    pub operation: Operation,
+    /// A write that reports what happened is nobody's decision.
+    reports: bool,
 }
 
 /// How an object stands that is stored: it may wait where its rules have a line.
@@ -26,61 +44,134 @@ pub(super) fn standing(verdict: &Verdict) -> Standing {
     verdict.wait.clone().map_or(Standing::Stored, Standing::MayWait)
 }
 
+impl Ruling {
+    /// What an answer counts for. Where nothing changes, nothing was decided.
+    pub fn of(asked: &Asked, queues: bool, is_unchanged: bool, engine: &Engine) -> Ruling {
+        let mut ruling = Ruling { until_ms: asked.verdict.until_ms, ..Ruling::default() };
+        if asked.reports || is_unchanged {
+            return ruling;
+        }
+        for line in &asked.verdict.lines {
+            let decision = if queues && line.in_line { Decision::Queued } else { Decision::Granted };
+            let family = engine.policies.family(line.policy).map(|family| (family, decision));
+            ruling.decided.extend(family.filter(|one| !ruling.decided.contains(one)));
+        }
+        ruling
+    }
+
+    /// Nothing to apply: it was applied with others.
+    pub fn until(until_ms: Option<i64>) -> Ruling {
+        Ruling { until_ms, ..Ruling::default() }
+    }
+
+    /// Counts another one with it. Each object has its own moment.
+    pub fn join(&mut self, other: Ruling) {
+        self.decided.extend(other.decided);
+    }
+}
+
 impl Engine {
     /// Asks rules and ledger. `terms` is what an update is charged under; a create decides by its rules.
-    pub(super) fn decide(
+    pub(super) fn decide(&mut self, key: &ObjectKey, draft: &Draft, terms: Option<Terms>) -> Result<Ruling, Refused> {
+        let Some(asked) = self.ask(key, draft, terms)? else { return Ok(Ruling::default()) };
+        let (charges, unopened) = self.policies.charges(&self.ledger, &asked.verdict.lines, asked.terms);
+        if unopened.is_empty() {
+            let plan = self.ledger.decide(draft.uid, &charges, &standing(&asked.verdict));
+            let plan = plan.map_err(|denied| self.denied(denied, &charges, asked.operation))?;
+            let ruling = Ruling::of(&asked, plan.queues(), plan.is_unchanged(), self);
+            return Ok(Ruling { plan: Some(Planned::One(plan)), ..ruling });
+        }
+        let mut plan = self.ledger.plan();
+        let charges = self.plan_asked(draft.uid, &asked, &mut plan)?;
+        let plan = plan.decide().map_err(|denied| self.denied(denied, &charges, asked.operation))?;
+        let ruling = Ruling::of(&asked, plan.queues(draft.uid), plan.is_unchanged(), self);
+        Ok(Ruling { plan: Some(Planned::Step(plan)), ..ruling })
+    }
+
+    /// Measures a draft; `None` where no policy looks at it.
+    pub(super) fn ask(
         &mut self,
         key: &ObjectKey,
         draft: &Draft,
         terms: Option<Terms>,
-        dry_run: bool,
-    ) -> Result<Ruling, Refused> {
+    ) -> Result<Option<Asked>, Refused> {
         // What is known is known of the object that was written, not of those that are made with it.
         let foresight = std::mem::take(&mut self.foresight);
         if !self.ledger.is_live(draft.uid) && !self.rulebook.concerns(&key.resource, &key.namespace) {
-            return Ok(Ruling::default());
+            return Ok(None);
         }
-        let object = measured(&draft.value, self.is_projected(&key.resource));
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
-        let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);
-        let subject = subject.at(self.clock_ms).born(born.unwrap_or(self.revision + 1));
-        let (measured, wanted) = at_desk(foresight, &object, || self.rulebook.measure(&subject));
+        let (verdict, wanted) = self.measure_with(foresight, key, draft);
         if !wanted.is_empty() {
             self.wanted = wanted;
-            self.wanted_of = object.into_owned();
+            self.wanted_of = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
             return Err(Refused::Bug("a write was put off that nobody sends again".into()));
         }
-        let verdict = match (measured, terms) {
+        let verdict = match (verdict, terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
-            (Err(_), Some(Terms::Adopted)) => return Ok(Ruling::default()),
+            (Err(_), Some(Terms::Adopted)) => return Ok(None),
             (Err(error), _) => {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
         };
-        let until_ms = verdict.until_ms;
-        // A write that reports what happened is nobody's decision, and nothing that waits is served for it.
         let (reports, operation) = match terms {
             None => (false, Operation::Create),
             Some(terms) => (terms == Terms::Adopted, Operation::Update),
         };
         let on = terms.unwrap_or(Terms::Enforced);
-        let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines, on);
-        self.check_refusals(&verdict, &charges, draft.uid, terms)?;
-        self.check_countable(&verdict, draft.uid, terms)?;
-        let standing = standing(&verdict);
-        let plan = self.decide_lines(draft.uid, &verdict.lines, on, &standing, operation, dry_run)?;
-        if !dry_run && !reports {
-            self.note_decided(&verdict.lines, &plan);
+        if !verdict.refusals.is_empty() {
+            let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines, on);
+            self.check_refusals(&verdict, &charges, draft.uid, terms)?;
         }
-        Ok(Ruling { plan: Some(plan), until_ms })
+        self.check_countable(&verdict, draft.uid, terms)?;
+        Ok(Some(Asked { verdict, terms: on, operation, reports }))
+    }
+
+    /// What the rules say of a draft, whatever that takes.
+    pub(super) fn measure(&self, key: &ObjectKey, draft: &Draft) -> Result<Verdict, MeasureError> {
+        self.measure_with(Foresight::None, key, draft).0
+    }
+
+    fn measure_with(
+        &self,
+        foresight: Foresight,
+        key: &ObjectKey,
+        draft: &Draft,
+    ) -> (Result<Verdict, MeasureError>, Vec<Program>) {
+        let object = measured(&draft.value, self.is_projected(&key.resource));
+        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
+        let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);
+        let subject = subject.at(self.clock_ms).born(born.unwrap_or(self.revision + 1));
+        at_desk(foresight, &object, || self.rulebook.measure(&subject))
+    }
+
+    /// Adds what was asked to a plan, with the parts of accounts that have to be opened for it.
+    pub(super) fn plan_asked(
+        &self,
+        subject: SubjectId,
+        asked: &Asked,
+        plan: &mut Planner<'_>,
+    ) -> Result<Vec<Charge>, Refused> {
+        let bug = |error: ledger::LedgerError| Refused::Bug(error.to_string());
+        let (mut charges, unopened) = self.policies.charges(&self.ledger, &asked.verdict.lines, asked.terms);
+        for (key, charge) in unopened {
+            let account = plan.open(key, ledger::Limit::Unlimited).map_err(bug)?;
+            charges.push(Charge { account, ..charge });
+        }
+        plan.charge(subject, &charges, &standing(&asked.verdict)).map_err(bug)?;
+        Ok(charges)
     }
 
     pub(super) fn apply(&mut self, ruling: Ruling, out: &mut Publication) {
-        if let Some(plan) = ruling.plan {
-            let receipt = self.ledger.apply(plan);
-            self.note_receipt(&receipt, out);
+        for (family, decision) in ruling.decided {
+            self.decided.note(family, decision);
         }
+        let receipt = match ruling.plan {
+            None => return,
+            Some(Planned::One(plan)) => self.ledger.apply(plan),
+            Some(Planned::Step(plan)) => self.ledger.apply_all(plan),
+        };
+        self.note_receipt(&receipt, out);
     }
 
     /// Lets go of everything an object has or waits for.
@@ -88,43 +179,6 @@ impl Engine {
         if self.ledger.is_live(object.uid) {
             let receipt = self.ledger.release(object.uid);
             self.note_receipt(&receipt, out);
-        }
-    }
-
-    fn decide_lines(
-        &mut self,
-        subject: SubjectId,
-        lines: &[rules::Line],
-        terms: Terms,
-        standing: &Standing,
-        operation: Operation,
-        dry_run: bool,
-    ) -> Result<Plan, Refused> {
-        let (charges, unopened) = self.policies.charges(&self.ledger, lines, terms);
-        let denied = |engine: &Self, denied, charges: &[_]| engine.denied(denied, charges, operation);
-        let plan = self.ledger.decide(subject, &charges, standing).map_err(|no| denied(self, no, &charges))?;
-        if unopened.is_empty() || dry_run {
-            return Ok(plan);
-        }
-        // Parts of accounts are opened only once the limited accounts agreed: a refusal changes nothing.
-        open_parts(&mut self.ledger, unopened).map_err(|error| Refused::Bug(error.to_string()))?;
-        let (charges, _) = self.policies.charges(&self.ledger, lines, terms);
-        self.ledger.decide(subject, &charges, standing).map_err(|no| denied(self, no, &charges))
-    }
-
-    /// Counts a decision for each family it was asked of. Where nothing changes, nothing was decided.
-    fn note_decided(&mut self, lines: &[rules::Line], plan: &Plan) {
-        if plan.is_unchanged() {
-            return;
-        }
-        let mut noted: SmallVec<[(usize, Decision); 4]> = SmallVec::new();
-        for line in lines {
-            let decision = if plan.queues() && line.in_line { Decision::Queued } else { Decision::Granted };
-            let Some(family) = self.policies.family(line.policy) else { continue };
-            if !noted.contains(&(family, decision)) {
-                noted.push((family, decision));
-                self.decided.note(family, decision);
-            }
         }
     }
 
@@ -148,7 +202,7 @@ impl Engine {
     fn check_refusals(
         &self,
         verdict: &Verdict,
-        charges: &[ledger::Charge],
+        charges: &[Charge],
         uid: SubjectId,
         terms: Option<Terms>,
     ) -> Result<(), Refused> {
@@ -182,7 +236,7 @@ impl Engine {
     }
 
     /// The ledger's refusals, gathered by policy.
-    fn denied(&self, denied: Denied, charges: &[ledger::Charge], operation: Operation) -> Refused {
+    pub(super) fn denied(&self, denied: Denied, charges: &[Charge], operation: Operation) -> Refused {
         let mut denials: Vec<Denial> = Vec::new();
         for line in &denied.lines {
             // Not for want of room: what the ledger says is the whole truth.

@@ -23,7 +23,7 @@ use super::follow::Changed;
 use super::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use super::policies::Policies;
 use super::put::Put;
-use super::relief::RefusedDraft;
+use super::relief::{RefusedDraft, Relief};
 use super::room::{is_renewal, makes_room};
 use super::status::REVISION_ROW;
 
@@ -203,19 +203,19 @@ impl Engine {
                 let compiled = self.compile(&key, &draft.value)?;
                 self.check_policies(&key, compiled.is_some())?;
                 self.check(&key, None, Some(&draft.value), now_ms)?;
-                let ruling = match self.decide(&key, &draft, None, dry_run) {
+                let (ruling, relief) = match self.decide(&key, &draft, None) {
                     Err(Refused::Denied(denials)) => {
-                        let refusal = RefusedDraft { key: &key, draft: &draft, terms: None, dry_run, now_ms };
-                        self.relieve(&refusal, denials, batch, publication)?
+                        let refused = RefusedDraft { key: &key, draft: &draft, terms: None, now_ms };
+                        self.relieve(&refused, denials)?
                     }
                     Err(why) => return Err(self.put_off(WriteKind::Create(draft), why)),
-                    decided => decided?,
+                    Ok(ruling) => (ruling, Relief::default()),
                 };
                 if dry_run {
                     return Ok(self.preview(draft, key, None));
                 }
                 let put = Put { key, draft, before: None, compiled, ruling, status_at: None };
-                Ok(self.put(put, batch, publication))
+                Ok(self.put_with(put, relief, batch, publication))
             }
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
@@ -232,20 +232,20 @@ impl Engine {
                 // What happened is adopted. Labels and annotations did not happen, though they come with a status.
                 let reports = status && stored.has_marks_of(&draft.value);
                 let terms = if reports { Terms::Adopted } else { Terms::Enforced };
-                let ruling = match self.decide(&key, &draft, Some(terms), dry_run) {
+                let (ruling, relief) = match self.decide(&key, &draft, Some(terms)) {
                     Err(Refused::Denied(denials)) => {
-                        let refusal = RefusedDraft { key: &key, draft: &draft, terms: Some(terms), dry_run, now_ms };
-                        self.relieve(&refusal, denials, batch, publication)?
+                        let refused = RefusedDraft { key: &key, draft: &draft, terms: Some(terms), now_ms };
+                        self.relieve(&refused, denials)?
                     }
                     Err(why) => return Err(self.put_off(WriteKind::Update { draft, expect, status }, why)),
-                    decided => decided?,
+                    Ok(ruling) => (ruling, Relief::default()),
                 };
                 if dry_run {
                     return Ok(self.preview(draft, key, Some(stored.revision)));
                 }
                 let status_at = status.then_some(now_ms);
                 let put = Put { key, draft, before: Some(stored), compiled, ruling, status_at };
-                Ok(self.put(put, batch, publication))
+                Ok(self.put_with(put, relief, batch, publication))
             }
             WriteKind::Delete { expect, last } => {
                 let stored = stored.ok_or(Refused::NotFound)?;

@@ -17,6 +17,7 @@ use super::command::Refused;
 use super::engine::Engine;
 use super::event::Publication;
 use super::object::{Draft, Object, ObjectKey};
+use super::step_view::StepView;
 
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
@@ -56,7 +57,7 @@ impl Engine {
         if !self.shaped.contains(&key.resource) {
             return Ok(draft);
         }
-        match self.must_be(key, draft.tree(), now_ms) {
+        match self.must_be(key, draft.tree(), &self.view(now_ms.max(self.clock_ms))) {
             Ok(Must::Be(value)) => Draft::new(value).map_err(|error| Refused::Bug(error.to_string())),
             Ok(Must::AsItIs | Must::Gone) => Ok(draft),
             Err((family, refusal)) => Err(Refused::Said { family, refusal }),
@@ -64,8 +65,7 @@ impl Engine {
     }
 
     /// What an object must be; null is one that is not there. A refusal comes with the place of its family.
-    pub(super) fn must_be(&self, key: &ObjectKey, value: Value, now_ms: i64) -> Result<Must, (usize, Refusal)> {
-        let view = self.view(now_ms.max(self.clock_ms));
+    pub(super) fn must_be(&self, key: &ObjectKey, value: Value, view: &StepView<'_>) -> Result<Must, (usize, Refusal)> {
         let ObjectKey { resource, namespace, name } = key;
         let (mut value, mut changed) = (value, false);
         for (place, family) in self.families.iter().enumerate() {
@@ -74,7 +74,7 @@ impl Engine {
                 continue;
             }
             let object = PolicyObject { resource, namespace, name, object: &value };
-            match family.must_be(&object, &view).map_err(|refusal| (place, refusal))? {
+            match family.must_be(&object, view).map_err(|refusal| (place, refusal))? {
                 Must::AsItIs => {}
                 Must::Gone => return Ok(Must::Gone),
                 Must::Be(new) => (value, changed) = (new, true),
@@ -185,7 +185,7 @@ impl Engine {
         let stored = self.stored(key).cloned();
         let value = stored.as_ref().map_or(Value::Null, |stored| stored.value());
         let spec = value.get("spec").cloned();
-        match self.must_be(key, value, self.clock_ms) {
+        match self.must_be(key, value, &self.view(self.clock_ms)) {
             Ok(Must::AsItIs) => {}
             Ok(Must::Gone) => {
                 if let Some(stored) = stored {

@@ -213,7 +213,7 @@ impl Engine {
             return;
         }
         let Some(name) = self.rulebook.name(policy).cloned() else { return };
-        let part = self.policies.part(&self.ledger, &name, namespace);
+        let part = self.policies.part(|key| self.ledger.account(key), &name, namespace);
         self.close_empty(part, &name, out);
     }
 

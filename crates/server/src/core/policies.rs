@@ -29,8 +29,8 @@ pub(super) struct Installed {
     pub accounts: Vec<(Arc<str>, AccountId)>,
 }
 
-/// Parts of accounts that nobody has charged yet.
-pub(super) type Unopened = Vec<AccountKey>;
+/// Charges on parts of accounts that nobody has charged yet; the account of each is the whole's.
+pub(super) type Unopened = Vec<(AccountKey, Charge)>;
 
 impl Policies {
     pub fn put(&mut self, id: PolicyId, installed: Installed) {
@@ -67,7 +67,7 @@ impl Policies {
             let key = AccountKey { policy: policy.clone(), resource: resource.clone(), bucket: bucket.clone() };
             match ledger.account(&key) {
                 Some(account) => charges.push(Charge { account, amount, format, terms }),
-                None => unopened.push(key),
+                None => unopened.push((key, Charge { account, amount, format, terms })),
             }
         }
         (charges, unopened)
@@ -106,8 +106,8 @@ impl Policies {
         installed.is_some_and(|installed| installed.accounts.iter().any(|(known, _)| &**known == resource))
     }
 
-    /// The accounts of one part of a policy.
-    pub fn part(&self, ledger: &Ledger, policy: &str, bucket: &str) -> Vec<AccountId> {
+    /// The accounts of one part of a policy, of those that are found.
+    pub fn part(&self, find: impl Fn(&AccountKey) -> Option<AccountId>, policy: &str, bucket: &str) -> Vec<AccountId> {
         let Some(installed) = self.by_name.get(policy).and_then(|id| self.installed.get(id)) else { return Vec::new() };
         let bucket: Arc<str> = bucket.into();
         let key = |resource: &Arc<str>| AccountKey {
@@ -115,7 +115,7 @@ impl Policies {
             resource: resource.clone(),
             bucket: bucket.clone(),
         };
-        installed.accounts.iter().filter_map(|(resource, _)| ledger.account(&key(resource))).collect()
+        installed.accounts.iter().filter_map(|(resource, _)| find(&key(resource))).collect()
     }
 
     /// An empty denial by this policy.
@@ -135,7 +135,7 @@ impl Policies {
 
 /// Opens parts of accounts. They are counted and never refuse.
 pub(super) fn open_parts(ledger: &mut Ledger, unopened: Unopened) -> Result<(), LedgerError> {
-    for key in unopened {
+    for (key, _) in unopened {
         // A verdict may name a part twice.
         if ledger.account(&key).is_none() {
             ledger.open(key, Limit::Unlimited)?;

@@ -15,6 +15,7 @@ use super::event::Publication;
 use super::follow::Changed;
 use super::identity::{moment, named_uid};
 use super::object::{Draft, Object, ObjectKey};
+use super::relief::Relief;
 
 /// An object that nothing refuses any more.
 pub(super) struct Put {
@@ -40,6 +41,26 @@ impl Engine {
         if before.is_some() || self.watched.contains(&key.resource) {
             self.changed.push(Changed { before, after: Some(written.object.clone()) });
         }
+        written
+    }
+
+    /// The same with the objects that let it in. What was decided for all of them is applied first.
+    pub(super) fn put_with(&mut self, put: Put, relief: Relief, batch: &mut Batch, out: &mut Publication) -> Written {
+        if relief.companions.is_empty() {
+            return self.put(put, batch, out);
+        }
+        let Put { ruling, .. } = put;
+        let until_ms = ruling.until_ms;
+        self.apply(ruling, out);
+        for companion in relief.companions {
+            self.put(companion, batch, out);
+        }
+        for quota in &relief.quotas {
+            self.conform(quota, batch, out);
+        }
+        let written = self.put(Put { ruling: Ruling::until(until_ms), ..put }, batch, out);
+        // A quota whose rules are others now counts the object by those.
+        self.recount_one(&written.object, out);
         written
     }
 
@@ -71,7 +92,7 @@ impl Engine {
         out: &mut Publication,
     ) {
         let decided = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
-            let ruling = self.decide(key, &draft, Some(Terms::Adopted), false)?;
+            let ruling = self.decide(key, &draft, Some(Terms::Adopted))?;
             Ok((ruling, draft))
         });
         match decided {

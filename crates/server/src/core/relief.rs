@@ -1,24 +1,20 @@
-//! Companions: objects that are made with another one, in the same commit, so that a quota lets it in
-//! ([`families::Family::relieve`]), and that go when it goes.
+//! Companions: objects that are made with another one, in the same commit, so that a quota lets it in, and that go when it goes.
 //!
-//! It is tried first: the companion is charged, the quota's limit follows, the object is decided again. Only when all of that
-//! said yes is anything stored; else it is taken back, and nothing has changed.
+//! All of it is planned at once: the companions' charges, the limits that follow from them, the object's own charge. Only
+//! when the ledger says yes to all is anything changed.
 
 use std::sync::Arc;
 
 use families::{Affected, Cause, ChargeLine, Companion, Denial, Families, Must, RefusedWrite, companion_uid};
-use ledger::Terms;
+use ledger::{AccountKey, Planner, Terms};
 use quantity::{Amount, Quantity};
-use rules::{Subject, policy_name};
+use rules::policy_name;
 use serde_json::json;
-use store::Batch;
 
 use super::command::Refused;
-use super::decide::Ruling;
+use super::decide::{Asked, Planned, Ruling};
 use super::engine::Engine;
-use super::event::Publication;
 use super::identity::moment;
-use super::measured::measured;
 use super::object::{Draft, Object, ObjectKey};
 use super::put::Put;
 
@@ -27,85 +23,101 @@ pub(super) struct RefusedDraft<'a> {
     pub key: &'a ObjectKey,
     pub draft: &'a Draft,
     pub terms: Option<Terms>,
-    pub dry_run: bool,
     pub now_ms: i64,
 }
 
-/// A companion that has been charged, and is not stored yet.
-struct Charged {
+/// What lets it in: nothing, for most.
+#[derive(Default)]
+pub(super) struct Relief {
+    pub companions: Vec<Put>,
+    /// Policies whose limits follow.
+    pub quotas: Vec<ObjectKey>,
+}
+
+/// A companion that is measured, and not charged yet.
+struct Prepared {
     key: ObjectKey,
     draft: Draft,
     before: Option<Arc<Object>>,
     quota: ObjectKey,
-    until_ms: Option<i64>,
+    asked: Option<Asked>,
 }
 
 impl Engine {
-    /// Lets families make room for a refused object. The ruling is good for the state that this leaves behind.
+    /// Asks families for what would make room for a refused object, and the ledger whether it does. The ruling is for the object
+    /// and all its companions together. Changes nothing.
     pub(super) fn relieve(
         &mut self,
-        refusal: &RefusedDraft<'_>,
+        refused: &RefusedDraft<'_>,
         denials: Vec<Denial>,
-        batch: &mut Batch,
-        out: &mut Publication,
-    ) -> Result<Ruling, Refused> {
-        let ObjectKey { resource, namespace, name } = refusal.key;
-        let charges = || self.would_charge(refusal);
-        let object = &refusal.draft.value;
-        let refused = RefusedWrite { resource, namespace, name, object, charges: &charges, denials: &denials };
-        let (cause, view) = (Cause::Refused(&refused), self.view(refusal.now_ms));
-        let affected = self.families.iter().map(|family| family.affected(&cause, &view)).find(|list| !list.is_empty());
-        let companions: Vec<Companion> = affected.into_iter().flatten().filter_map(companion).collect();
+    ) -> Result<(Ruling, Relief), Refused> {
+        let companions = self.companions(refused, &denials);
         if companions.is_empty() {
             return Err(Refused::Denied(denials));
         }
-        let mut charged = Vec::with_capacity(companions.len());
+        let mut prepared = Vec::with_capacity(companions.len());
         for companion in companions {
-            match self.charge_companion(refusal, companion, out) {
-                Ok(one) => charged.push(one),
-                Err(why) => {
-                    self.take_back(charged, out);
-                    return Err(unrelieved(&self.families, denials, &why));
-                }
+            match self.prepare(refused, companion) {
+                Ok(one) => prepared.push(one),
+                Err(why) => return Err(unrelieved(&self.families, denials, &why)),
             }
         }
-        for one in &charged {
-            self.move_limits(&one.quota, true, out);
+        let Some(asked) = self.ask(refused.key, refused.draft, refused.terms)? else {
+            return Err(Refused::Denied(denials));
+        };
+        let mut plan = self.ledger.plan();
+        if let Err(why) = self.plan_companions(&prepared, &mut plan) {
+            return Err(unrelieved(&self.families, denials, &why));
         }
-        // As if, so that nothing is opened or counted until it is sure.
-        if let Err(refused) = self.decide(refusal.key, refusal.draft, refusal.terms, true) {
-            self.take_back(charged, out);
-            return Err(refused);
+        for one in &prepared {
+            self.plan_limits(&one.quota, refused.now_ms, &mut plan)?;
         }
-        if refusal.dry_run {
-            self.take_back(charged, out);
-            return Ok(Ruling::default());
+        let charges = self.plan_asked(refused.draft.uid, &asked, &mut plan)?;
+        let step = plan.decide().map_err(|denied| self.denied(denied, &charges, asked.operation))?;
+
+        let mut ruling = Ruling::of(&asked, step.queues(refused.draft.uid), false, self);
+        for one in &prepared {
+            if let Some(asked) = &one.asked {
+                ruling.join(Ruling::of(asked, step.queues(one.draft.uid), false, self));
+            }
         }
-        for one in charged {
-            let Charged { key, draft, before, quota, until_ms } = one;
-            let ruling = Ruling { until_ms, ..Ruling::default() };
-            self.put(Put { key, draft, before, compiled: None, ruling, status_at: None }, batch, out);
-            self.conform(&quota, batch, out);
-        }
-        self.decide(refusal.key, refusal.draft, refusal.terms, false)
+        ruling.plan = Some(Planned::Step(step));
+        let quotas = prepared.iter().map(|one| one.quota.clone()).collect();
+        let companions = prepared.into_iter().map(|one| {
+            let until_ms = one.asked.and_then(|asked| asked.verdict.until_ms);
+            let (key, draft, before) = (one.key, one.draft, one.before);
+            Put { key, draft, before, compiled: None, ruling: Ruling::until(until_ms), status_at: None }
+        });
+        Ok((ruling, Relief { companions: companions.collect(), quotas }))
     }
 
-    fn charge_companion(
-        &mut self,
-        refusal: &RefusedDraft<'_>,
-        companion: Companion,
-        out: &mut Publication,
-    ) -> Result<Charged, String> {
-        let namespace = &refusal.key.namespace;
+    fn companions(&self, refused: &RefusedDraft<'_>, denials: &[Denial]) -> Vec<Companion> {
+        let ObjectKey { resource, namespace, name } = refused.key;
+        let charges = || self.would_charge(refused);
+        let object = &refused.draft.value;
+        let write = RefusedWrite { resource, namespace, name, object, charges: &charges, denials };
+        let (cause, view) = (Cause::Refused(&write), self.view(refused.now_ms));
+        let mut affected = self.families.iter().map(|family| family.affected(&cause, &view));
+        let affected = affected.find(|list| !list.is_empty()).into_iter().flatten();
+        affected
+            .filter_map(|one| match one {
+                Affected::Companion(companion) => Some(companion),
+                Affected::Object(_) | Affected::Status(_) => None,
+            })
+            .collect()
+    }
+
+    fn prepare(&mut self, refused: &RefusedDraft<'_>, companion: Companion) -> Result<Prepared, String> {
+        let namespace = &refused.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
         let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
         if !key.fits_a_row() {
             return Err(format!("the name of {key} is too long"));
         }
-        let uid = companion_uid(refusal.draft.uid, companion.number);
+        let uid = companion_uid(refused.draft.uid, companion.number);
         let before = self.stored(&key).cloned();
         if before.as_ref().is_some_and(|stored| stored.uid != uid) {
-            return Err(format!("{} exists already", key));
+            return Err(format!("{key} exists already"));
         }
         let mut value = match &before {
             // It grows with the object.
@@ -119,31 +131,33 @@ impl Engine {
         let metadata = &mut value["metadata"];
         metadata["uid"] = json!(uuid::Uuid::from_u128(uid.0).hyphenated().to_string());
         if before.is_none() {
-            metadata["creationTimestamp"] = json!(moment(refusal.now_ms));
+            metadata["creationTimestamp"] = json!(moment(refused.now_ms));
         }
         let draft = Draft::new(value).map_err(|error| error.to_string())?;
         let terms = before.is_some().then_some(Terms::Enforced);
-        let ruling = self.decide(&key, &draft, terms, false).map_err(|refused| match refused {
-            Refused::Denied(denials) => told(&self.families, &denials),
-            other => format!("{other:?}"),
-        })?;
-        if ruling.plan.as_ref().is_some_and(ledger::Plan::queues) {
-            return Err(self.lacking(&key, &draft));
+        let asked = self.ask(&key, &draft, terms).map_err(|refused| self.told(refused))?;
+        Ok(Prepared { key, draft, before, quota, asked })
+    }
+
+    /// Charges the companions, at once or not at all; why not.
+    fn plan_companions(&self, prepared: &[Prepared], plan: &mut Planner<'_>) -> Result<(), String> {
+        for one in prepared {
+            let Some(asked) = &one.asked else { continue };
+            let charges = self.plan_asked(one.draft.uid, asked, plan).map_err(|refused| self.told(refused))?;
+            let step = plan.decide().map_err(|denied| self.told(self.denied(denied, &charges, asked.operation)))?;
+            if step.queues(one.draft.uid) {
+                return Err(self.lacking(one, asked));
+            }
         }
-        let until_ms = ruling.until_ms;
-        self.apply(ruling, out);
-        Ok(Charged { key, draft, before, quota, until_ms })
+        Ok(())
     }
 
     /// What a companion asks for, and what there is.
-    fn lacking(&self, key: &ObjectKey, draft: &Draft) -> String {
-        let object = measured(&draft.value, true);
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
-        let Ok(verdict) = self.rulebook.measure(&subject) else { return "it cannot be measured".into() };
-        let has = self.ledger.subject(draft.uid).map_or_else(Vec::new, |view| view.charges);
+    fn lacking(&self, companion: &Prepared, asked: &Asked) -> String {
+        let has = self.ledger.subject(companion.draft.uid).map_or_else(Vec::new, |view| view.charges);
         let mut pool = None;
         let mut parts = Vec::new();
-        for charge in self.policies.charges(&self.ledger, &verdict.lines, Terms::Enforced).0 {
+        for charge in self.policies.charges(&self.ledger, &asked.verdict.lines, Terms::Enforced).0 {
             let (Some(balance), Some(account)) = (self.ledger.balance(charge.account), self.ledger.key(charge.account))
             else {
                 continue;
@@ -165,55 +179,40 @@ impl Engine {
         }
     }
 
-    /// The limits of a quota as they are to be kept now, or as they are stored.
-    fn move_limits(&mut self, quota: &ObjectKey, kept: bool, out: &mut Publication) {
-        let Some(mut value) = self.stored(quota).map(|stored| stored.value()) else { return };
-        if kept && let Ok(Must::Be(must)) = self.must_be(quota, value.clone(), self.clock_ms) {
-            value = must;
+    /// Moves the limits of a policy to what they must be after what is planned so far.
+    fn plan_limits(&self, quota: &ObjectKey, now_ms: i64, plan: &mut Planner<'_>) -> Result<(), Refused> {
+        let Some(stored) = self.stored(quota) else { return Ok(()) };
+        let must = self.must_be(quota, stored.value(), &self.view_of(plan, now_ms));
+        let Ok(Must::Be(value)) = must else { return Ok(()) };
+        let Some(compiled) = self.compile(quota, &value)? else { return Ok(()) };
+        let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);
+        for account in &compiled.accounts {
+            let key = AccountKey { policy: policy.clone(), resource: account.resource.clone(), bucket: "".into() };
+            let id = plan.open(key, account.limit);
+            let moved = id.and_then(|id| plan.set_limit(id, account.limit));
+            moved.map_err(|error| Refused::Bug(error.to_string()))?;
         }
-        if let Ok(Some(compiled)) = self.compile(quota, &value) {
-            let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);
-            if let Err(error) = self.open_accounts(&policy, &compiled, out) {
-                tracing::error!(%error, %policy, "the limits of a quota could not be moved: a bug");
-            }
-        }
+        Ok(())
     }
 
-    /// Leaves everything as it was before companions were charged.
-    fn take_back(&mut self, charged: Vec<Charged>, out: &mut Publication) {
-        for one in charged.into_iter().rev() {
-            match one.before {
-                Some(stored) => self.recount_one(&stored, out),
-                None if self.ledger.is_live(one.draft.uid) => {
-                    let receipt = self.ledger.release(one.draft.uid);
-                    self.note_receipt(&receipt, out);
-                }
-                None => {}
-            }
-            self.move_limits(&one.quota, false, out);
-        }
-    }
-
-    fn would_charge(&self, refusal: &RefusedDraft<'_>) -> Vec<ChargeLine> {
-        let (key, draft) = (refusal.key, refusal.draft);
-        let object = measured(&draft.value, self.projected_resources.contains(&key.resource));
-        let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
-        let Ok(verdict) = self.rulebook.measure(&subject.at(self.clock_ms)) else { return Vec::new() };
+    fn would_charge(&self, refused: &RefusedDraft<'_>) -> Vec<ChargeLine> {
+        let Ok(verdict) = self.measure(refused.key, refused.draft) else { return Vec::new() };
         let charges = self.policies.charges(&self.ledger, &verdict.lines, Terms::Enforced).0;
-        charges.into_iter().filter_map(|charge| self.charge_line(charge)).collect()
+        let line = |charge: ledger::Charge| {
+            let key = self.ledger.key(charge.account).filter(|key| key.bucket.is_empty())?;
+            let (policy, account) = (key.policy.clone(), key.resource.clone());
+            Some(ChargeLine { policy, account, amount: charge.amount, format: charge.format })
+        };
+        charges.into_iter().filter_map(line).collect()
     }
 
-    fn charge_line(&self, charge: ledger::Charge) -> Option<ChargeLine> {
-        let key = self.ledger.key(charge.account).filter(|key| key.bucket.is_empty())?;
-        let (policy, account) = (key.policy.clone(), key.resource.clone());
-        Some(ChargeLine { policy, account, amount: charge.amount, format: charge.format })
-    }
-}
-
-fn companion(affected: Affected) -> Option<Companion> {
-    match affected {
-        Affected::Companion(companion) => Some(companion),
-        Affected::Object(_) | Affected::Status(_) => None,
+    /// A refusal in the words of whoever refused.
+    fn told(&self, refused: Refused) -> String {
+        match refused {
+            Refused::Denied(denials) => told(&self.families, &denials),
+            Refused::Said { refusal, .. } => refusal.message,
+            other => format!("{other:?}"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
-use ledger::{AccountKey, Charge, ExplainedLine, Explanation, SubjectId, SubjectView};
+use ledger::{AccountId, AccountKey, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
 
@@ -13,18 +13,25 @@ use super::object::ObjectKey;
 /// Policies and claims kept as trees between two looks at them.
 const TREES_MAX: usize = 4096;
 
-pub(super) struct EngineView<'a> {
+pub(super) struct StepView<'a> {
     engine: &'a Engine,
     now_ms: i64,
+    /// What is planned already, and shows in balances.
+    plan: Option<&'a Planner<'a>>,
 }
 
 impl Engine {
-    pub(super) fn view(&self, now_ms: i64) -> EngineView<'_> {
-        EngineView { engine: self, now_ms }
+    pub(super) fn view(&self, now_ms: i64) -> StepView<'_> {
+        StepView { engine: self, now_ms, plan: None }
+    }
+
+    /// With balances as a plan would leave them.
+    pub(super) fn view_of<'a>(&'a self, plan: &'a Planner<'a>, now_ms: i64) -> StepView<'a> {
+        StepView { engine: self, now_ms, plan: Some(plan) }
     }
 }
 
-impl World for EngineView<'_> {
+impl World for StepView<'_> {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
         self.engine.objects_in(resource, &namespace.into()).map(|object| object.tree()).collect()
     }
@@ -60,18 +67,10 @@ impl World for EngineView<'_> {
     }
 }
 
-impl Balances for EngineView<'_> {
+impl Balances for StepView<'_> {
     fn of(&self, policy: &str) -> Vec<BalanceLine> {
-        let ledger = &self.engine.ledger;
-        let mut lines: Vec<BalanceLine> = self
-            .engine
-            .ledger
-            .accounts_of(policy)
-            .filter_map(|id| {
-                let key = ledger.key(id)?.clone();
-                Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: ledger.balance(id)? })
-            })
-            .collect();
+        let mut lines: Vec<BalanceLine> =
+            self.engine.ledger.accounts_of(policy).filter_map(|id| self.balance_line(id)).collect();
         lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
         lines
     }
@@ -81,7 +80,7 @@ impl Balances for EngineView<'_> {
     }
 }
 
-impl View for EngineView<'_> {
+impl View for StepView<'_> {
     fn now_ms(&self) -> i64 {
         self.now_ms
     }
@@ -113,12 +112,12 @@ impl View for EngineView<'_> {
     }
 
     fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine> {
-        let ledger = &self.engine.ledger;
-        let lines = self.engine.policies.part(ledger, policy, bucket).into_iter().filter_map(|id| {
-            let key = ledger.key(id)?.clone();
-            Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance: ledger.balance(id)? })
-        });
-        lines.collect()
+        let account = |key: &AccountKey| match self.plan {
+            Some(plan) => plan.account(key),
+            None => self.engine.ledger.account(key),
+        };
+        let accounts = self.engine.policies.part(account, policy, bucket).into_iter();
+        accounts.filter_map(|id| self.balance_line(id)).collect()
     }
 
     fn waits(&self, subject: SubjectId) -> bool {
@@ -157,7 +156,16 @@ impl View for EngineView<'_> {
     }
 }
 
-impl EngineView<'_> {
+impl StepView<'_> {
+    fn balance_line(&self, account: AccountId) -> Option<BalanceLine> {
+        let ledger = &self.engine.ledger;
+        let (key, balance) = match self.plan {
+            Some(plan) => (plan.key(account)?.clone(), plan.balance(account)?),
+            None => (ledger.key(account)?.clone(), ledger.balance(account)?),
+        };
+        Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance })
+    }
+
     /// What an object is charged on the accounts of a policy; nothing of what it waits for.
     fn lines(&self, policy: PolicyId, uid: SubjectId, object: &ObjectKey, out: &mut Vec<SubjectLine>) {
         let Engine { ledger, policies, .. } = self.engine;

@@ -24,6 +24,14 @@ impl Bench {
         menu.map_or(-1, |menu| menu.value()["spec"]["limit"].as_i64().unwrap())
     }
 
+    /// All that a step could leave behind: numbers of steps and revisions, sums, accounts, rows.
+    fn traces(&mut self) -> (u64, u64, u64, usize, usize) {
+        let (mut batch, mut out) = (Batch::new(), Publication::default());
+        self.engine.seal(&mut batch, &mut out);
+        let Engine { ledger, revision, .. } = &self.engine;
+        (ledger.sequence(), *revision, ledger.digest(), ledger.accounts_open(), batch.len())
+    }
+
     fn bookings(&self) -> Vec<String> {
         let all = self.cache.list(&GroupResource::new(GROUP, "bookings"));
         all.range("a", None).map(|booking| booking.key.name.to_string()).collect()
@@ -37,11 +45,9 @@ fn a_plate_makes_its_booking_and_takes_it_along() {
     bench.map("soup").unwrap();
     bench.map("fish").unwrap();
     assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
-    let before = bench.engine.ledger.digest();
-    let revision = bench.cache.revision();
+    let before = bench.traces();
     assert!(matches!(bench.map("cake"), Err(Refused::Denied(_))), "the room is full");
-    assert_eq!((bench.cache.revision(), bench.bookings().len()), (revision, 2));
-    assert_eq!(bench.engine.ledger.digest(), before, "and nothing tells that anybody asked");
+    assert_eq!(bench.traces(), before, "nothing tells that anybody asked");
     bench.delete("configmaps", "soup").unwrap();
     assert_eq!((bench.menu(), bench.bookings().len()), (1, 1));
     bench.map("cake").unwrap();
@@ -49,6 +55,29 @@ fn a_plate_makes_its_booking_and_takes_it_along() {
     let mut bench = bench.restart();
     bench.audit();
     assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
+}
+
+#[test]
+fn a_dry_run_leaves_no_trace_even_where_a_companion_would_be_made() {
+    let mut bench = open(1);
+    bench.create("", "namespaces", "", "b", json!({})).unwrap();
+    let before = bench.traces();
+    // The first booking there: its part of the room is not open yet.
+    let draft = bench.draft("b", "soup", json!({}));
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "b", "soup");
+    bench.write(key.clone(), WriteKind::Create(draft), true).unwrap();
+    assert_eq!(bench.traces(), before);
+    bench.map("fish").unwrap();
+    let before = bench.traces();
+    let kind = WriteKind::Create(bench.draft("b", "soup", json!({})));
+    let write = Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None };
+    let (mut batch, mut out) = (Batch::new(), Publication::default());
+    let refused = bench.engine.step(Command::Write(Box::new(write)), &mut batch, &mut out);
+    assert!(matches!(refused, Answer::Written(Err(Refused::Denied(_)))));
+    assert_eq!(bench.traces(), before, "no part of the room was opened for who was refused");
+    bench.engine.seal(&mut batch, &mut out);
+    assert!(batch.is_empty() && out.events.is_empty());
+    bench.audit();
 }
 
 #[test]
