@@ -17,6 +17,11 @@ pub trait World {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
 
+    /// The moment of the decision; zero where nothing is decided.
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
     /// The same for every object of a resource, wherever it is.
     fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         self.parsed(resource, "", make)
@@ -56,8 +61,6 @@ pub trait Balances {
 
 /// Ledger and stored objects within one step, consistent to the last charge.
 pub trait View: World + Balances {
-    fn now_ms(&self) -> i64;
-
     /// Objects charged on the accounts of a policy ([`Manifest::naming`](crate::Manifest::naming)), by namespace, resource and name: the first
     /// `max` of them.
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine>;

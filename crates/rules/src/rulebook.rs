@@ -36,6 +36,8 @@ pub struct Compiled {
     /// Everything of the policy that decides *what* is charged, and nothing that only decides how much is allowed.
     /// While it stays equal, a changed policy needs no recount.
     pub fingerprint: Vec<u8>,
+    /// When the policy means something else although it did not change.
+    pub until_ms: Option<i64>,
 }
 
 /// Which objects are measured, and how.

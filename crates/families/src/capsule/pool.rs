@@ -192,7 +192,7 @@ pub fn compile(policy: &PolicyObject<'_>) -> Result<Compiled, Vec<FieldError>> {
         reach: Reach::Selected(Arc::new(move |namespace| pool.selects(&namespace.labels))),
         measure: Arc::new(measure),
     };
-    Ok(Compiled { accounts, rules: vec![rule], fingerprint })
+    Ok(Compiled { accounts, rules: vec![rule], fingerprint, until_ms: None })
 }
 
 /// What a claim takes from its pool.

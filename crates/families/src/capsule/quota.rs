@@ -244,7 +244,7 @@ pub fn compile(
         let measure = Arc::new(SourceRule { quota: quota.clone(), sources });
         rules.push(Rule { resources: vec![resource], reach, measure });
     }
-    Ok(Compiled { accounts, rules, fingerprint })
+    Ok(Compiled { accounts, rules, fingerprint, until_ms: None })
 }
 
 /// Every kind that a source names, wherever the quota could reach it.

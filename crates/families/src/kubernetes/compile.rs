@@ -66,7 +66,7 @@ pub fn compile(spec: &QuotaSpec, frame: Frame) -> Compiled {
         let measure = Arc::new(ObjectRule { quota, accounts: Vec::new() });
         rules.push(Rule { resources: Vec::new(), reach: frame.reach, measure });
     }
-    Compiled { accounts, rules, fingerprint: frame.fingerprint }
+    Compiled { accounts, rules, fingerprint: frame.fingerprint, until_ms: None }
 }
 
 impl Parts {

@@ -22,7 +22,7 @@ impl Measure for One {
 fn compiled(reach: Reach) -> Compiled {
     let account = Account { resource: "pods".into(), limit: Limit::Unlimited, limit_text: "".into(), discounts: false };
     let rule = Rule { resources: vec![GroupResource::core("pods")], reach, measure: Arc::new(One) };
-    Compiled { accounts: vec![account], rules: vec![rule], fingerprint: Vec::new() }
+    Compiled { accounts: vec![account], rules: vec![rule], fingerprint: Vec::new(), until_ms: None }
 }
 
 fn namespace(name: &str, team: &str) -> Namespace {

@@ -59,11 +59,11 @@ impl Engine {
             .into_iter()
             .flat_map(|before| &before.rules)
             .map(|rule| (rule.resources.clone(), rule.reach.clone()));
-        let would = family.would_look_at(&policy, &self.view(0)).into_iter();
+        let would = family.would_look_at(&policy, &self.view(self.clock_ms)).into_iter();
         let looks = before.chain(would.map(|(resource, reach)| (vec![resource], reach)));
         let rules = looks.map(|(resources, reach)| Rule { resources, reach, measure: measure.clone() }).collect();
         let fingerprint = [BROKEN, message.as_bytes()].concat();
-        Some(Compiled { accounts: Vec::new(), rules, fingerprint })
+        Some(Compiled { accounts: Vec::new(), rules, fingerprint, until_ms: None })
     }
 
     /// Why a policy is in force only as one that refuses.

@@ -1,5 +1,6 @@
 //! Time in the engine: it comes in with commands and never goes back. Where a rule says that its answer changes at some
-//! moment, the object is measured again when that moment has come, in the first commit after it.
+//! moment, the object is measured again when that moment has come, in the first commit after it; and a policy that means
+//! something else from some moment on is compiled again.
 
 use rules::Subject;
 use store::Batch;
@@ -13,6 +14,12 @@ use super::object::ObjectKey;
 impl Engine {
     /// Takes note of the time. What became due by it is measured again before anything else is decided.
     pub(super) fn advance(&mut self, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
+        if std::mem::take(&mut self.is_restored) && now_ms < self.clock_ms {
+            // The clock by which policies were judged before this start was ahead.
+            self.clock_ms = now_ms;
+            self.clock_unsaved = true;
+            self.judge_all(out);
+        }
         self.clock_ms = self.clock_ms.max(now_ms);
         let moved_from = self.touched.len();
         if self.ledger.next_expiry_ms().is_some_and(|at| at <= self.clock_ms) {
@@ -28,6 +35,10 @@ impl Engine {
                 break;
             }
             if let Some(object) = self.stored(&key).cloned() {
+                if self.policy_resources.contains(&key.resource) {
+                    self.clock_unsaved = true;
+                    self.judge_again(&object, out);
+                }
                 self.recount_one(&object, out);
                 self.changed.push(Changed { before: Some(object.clone()), after: Some(object) });
             }
@@ -43,6 +54,19 @@ impl Engine {
         if let Some(at) = until_ms {
             self.due.insert((at, key.clone()));
         }
+    }
+
+    /// The same for a policy that means something else from then on. By when it was judged is stored, so that a start does not
+    /// judge it by another time.
+    pub(super) fn note_moment(&mut self, policy: &ObjectKey, until_ms: Option<i64>) {
+        self.clock_unsaved |= until_ms.is_some();
+        self.note_due(policy, until_ms);
+    }
+
+    fn judge_all(&mut self, out: &mut Publication) {
+        let shelves = self.policy_resources.iter().filter_map(|resource| self.shelves.get(resource));
+        let policies: Vec<_> = shelves.flat_map(|shelf| shelf.values()).cloned().collect();
+        policies.iter().for_each(|policy| self.judge_again(policy, out));
     }
 
     /// After a start: finds what becomes due, or was. Another machine's clock, or this one before it was set right, may have let

@@ -69,7 +69,7 @@ impl CountedObjects {
 impl Engine {
     /// Looks again at which policies count an object. To be called after each change of what it is charged.
     pub(super) fn name_subject(&mut self, key: &ObjectKey, uid: SubjectId) {
-        let is_known = self.named.of_subject.contains_key(&uid);
+        let is_known = self.counted.of_subject.contains_key(&uid);
         if self.naming.is_empty() || !(is_known || self.rulebook.concerns(&key.resource, &key.namespace)) {
             return;
         }
@@ -79,7 +79,7 @@ impl Engine {
             policies.extend(policy.filter(|policy| !policies.contains(policy) && self.is_naming(*policy)));
         }
         policies.sort_unstable();
-        self.named.set(key, uid, policies);
+        self.counted.set(key, uid, policies);
     }
 
     fn is_naming(&self, policy: PolicyId) -> bool {

@@ -41,6 +41,8 @@ pub struct Engine {
     pub(super) shaped: HashSet<GroupResource>,
     pub(super) watched: HashSet<GroupResource>,
     pub(super) keeping: HashSet<GroupResource>,
+    /// Whether some family is asked about every write.
+    pub(super) checks_everything: bool,
     pub(super) shelves: HashMap<GroupResource, Shelf>,
     pub(super) namespaces: BTreeMap<Arc<str>, NamespaceState>,
     pub(super) rulebook: Rulebook,
@@ -66,11 +68,14 @@ pub struct Engine {
     pub(super) woken: Vec<ObjectKey>,
     /// Policies whose status names what they count, and what that is.
     pub(super) naming: HashSet<GroupResource>,
-    pub(super) named: CountedObjects,
+    pub(super) counted: CountedObjects,
     /// Policies and claims as trees, by revision.
     pub(super) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// The latest time a command told.
     pub(super) clock_ms: i64,
+    /// Whether that is what the store said, and no command yet; and whether the store is to be told.
+    pub(super) is_restored: bool,
+    pub(super) clock_unsaved: bool,
     /// Objects that mean something else from these moments on.
     pub(super) due: BTreeSet<(i64, ObjectKey)>,
     /// Custom resources whose definition is being removed, or was: what is created now would be left behind.
@@ -262,6 +267,9 @@ impl Engine {
     /// Asks the families whether the state as it is lets an object be written so, or deleted. What is in a namespace that is
     /// being removed goes without asking.
     fn check(&self, key: &ObjectKey, old: Option<&Object>, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
+        if !self.checks_everything && !self.is_projected(&key.resource) {
+            return Ok(());
+        }
         let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
         let leaves = new.is_none_or(|new| new.pointer("/metadata/deletionTimestamp").is_some());
         let mut old_value = None;

@@ -119,7 +119,7 @@ impl Engine {
 
     /// Adds what the causes that came up since the last time concern.
     fn gather(&mut self, moved_from: &mut usize, work: &mut Work, out: &mut Publication) {
-        for changed in std::mem::take(&mut self.changed) {
+        while let Some(changed) = self.changed.pop() {
             let of = changed.before.as_ref().map(|before| before.uid);
             let companions = of.into_iter().flat_map(|of| (0..COMPANIONS_MAX).map(move |n| companion_uid(of, n)));
             work.waiting.extend(companions.filter_map(|uid| self.subjects.get(&uid).cloned()));

@@ -34,7 +34,7 @@ impl Engine {
         }
         let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
         let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
-        let compiled = family.compile(&policy, &self.view(0)).map_err(Refused::Invalid)?;
+        let compiled = family.compile(&policy, &self.view(self.clock_ms)).map_err(Refused::Invalid)?;
         check_accounts(key, &compiled).map_err(|error| Refused::Invalid(vec![error]))?;
         Ok(Some(compiled))
     }
@@ -62,6 +62,13 @@ impl Engine {
         Err(self.refusal(key, format!("there are {POLICIES_MAX} quotas {place} already, which is the most")))
     }
 
+    /// Compiles a stored policy again: at this moment it means what it says now.
+    pub(super) fn judge_again(&mut self, policy: &super::Object, out: &mut Publication) {
+        if let Some(compiled) = self.compile_or_deny(&policy.key, &policy.value()) {
+            self.install(&policy.key, compiled, out);
+        }
+    }
+
     /// Compiles the policies again that depend on objects of this resource.
     pub(super) fn recompile_dependents(&mut self, resource: &GroupResource, out: &mut Publication) {
         let families = self.families.clone();
@@ -70,9 +77,7 @@ impl Engine {
             let stored: Vec<_> =
                 self.shelves.get(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
             for policy in stored {
-                if let Some(compiled) = self.compile_or_deny(&policy.key, &policy.value()) {
-                    self.install(&policy.key, compiled, out);
-                }
+                self.judge_again(&policy, out);
             }
         }
     }
@@ -97,6 +102,7 @@ impl Engine {
         compiled: Compiled,
         out: &mut Publication,
     ) -> (bool, Places) {
+        self.note_moment(key, compiled.until_ms);
         let name = policy_name(&key.resource, &key.namespace, &key.name);
         let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
         let same_rules =
@@ -134,7 +140,7 @@ impl Engine {
             }
         }
         self.rulebook.remove(&name);
-        self.named.forget(id);
+        self.counted.forget(id);
         self.policies.remove(id);
         self.close_unlisted(&name, out);
     }
@@ -165,7 +171,8 @@ impl Engine {
         places
     }
 
-    /// Opens the accounts of a policy, or gives those that are open their limits.
+    /// Opens the accounts of a policy, or gives those that are open their limits: all at once, so that whoever is served because
+    /// one was raised does not take what another no longer has.
     pub(super) fn open_accounts(
         &mut self,
         policy: &Arc<str>,
@@ -173,22 +180,19 @@ impl Engine {
         out: &mut Publication,
     ) -> Result<Vec<(Arc<str>, AccountId)>, LedgerError> {
         let mut opened = Vec::with_capacity(compiled.accounts.len());
+        let mut plan = self.ledger.plan();
         for account in &compiled.accounts {
-            let key = account_key(policy, &account.resource);
-            let id = match self.ledger.account(&key) {
-                Some(id) => {
-                    let receipt = self.ledger.set_limit(id, account.limit)?;
-                    self.note_receipt(&receipt, out);
-                    id
-                }
-                None => self.ledger.open(key, account.limit)?,
-            };
+            let id = plan.open(account_key(policy, &account.resource), account.limit)?;
+            plan.set_limit(id, account.limit)?;
             if account.discounts {
-                self.ledger.allow_discounts(id)?;
+                plan.allow_discounts(id)?;
             }
-            self.touched.push(id);
             opened.push((account.resource.clone(), id));
         }
+        let plan = plan.decide().expect("nothing is charged that an account could refuse");
+        let receipt = self.ledger.apply_all(plan);
+        self.note_receipt(&receipt, out);
+        self.touched.extend(opened.iter().map(|(_, account)| *account));
         Ok(opened)
     }
 

@@ -20,7 +20,7 @@ use super::identity::named_uid;
 use super::install::Places;
 use super::object::{Object, ObjectKey};
 use super::policies::Policies;
-use super::status::{MEASURING_ROW, REVISION_ROW};
+use super::status::{CLOCK_ROW, MEASURING_ROW, REVISION_ROW};
 
 /// The least that is added to the revision of a restored store. Clients may have seen revisions that the backup does not know;
 /// none of them may come again with another meaning. A week at 1 600 writes a second; etcd recommends the same for its own.
@@ -59,6 +59,7 @@ impl Engine {
         let mut last: HashMap<GroupResource, u64> = HashMap::new();
         let mut revision = 0;
         let mut measured_by = None;
+        let mut judged_ms = 0;
         let mut unreadable: Option<LoadError> = None;
         let mut outdated = Vec::new();
         store.load(&mut |table, key, value| match table {
@@ -76,6 +77,8 @@ impl Engine {
                     revision = number;
                 } else if key == MEASURING_ROW {
                     measured_by = Some(number);
+                } else if key == CLOCK_ROW {
+                    judged_ms = number.cast_signed();
                 } else if let Some(resource) = resource_of_row(key) {
                     last.insert(resource, number);
                 }
@@ -103,6 +106,7 @@ impl Engine {
         }
         let cache = Cache::new(objects.into_iter(), &last, revision);
         let mut publication = Publication::default();
+        (engine.clock_ms, engine.is_restored) = (judged_ms, true);
         engine.measuring_unsaved = measured_by != Some(engine.measuring);
         engine.reinstall(&mut publication);
         cache.publish_balances(publication.balances, &[]);
@@ -114,18 +118,22 @@ impl Engine {
         let mut projected_resources = policy_resources.clone();
         projected_resources.extend(families.resources::<HashSet<_>>(|manifest| manifest.projected));
         let measuring = measuring(&families);
+        let checks_everything = families.iter().any(|family| family.manifest().checks_everything);
         Engine {
             meaning: families.resources(|manifest| manifest.meaning),
             shaped: families.resources(|manifest| manifest.shaped),
             watched: families.resources(|manifest| manifest.watched),
             keeping: families.resources(|manifest| manifest.keeping),
             naming: families.resources(|manifest| manifest.naming),
+            checks_everything,
             families,
             policy_resources,
             projected_resources,
             measuring,
             measuring_unsaved: true,
             clock_ms: 0,
+            is_restored: false,
+            clock_unsaved: false,
             due: BTreeSet::new(),
             foresight: Foresight::None,
             wanted: Vec::new(),
@@ -146,7 +154,7 @@ impl Engine {
             reached: Vec::new(),
             behind: BTreeSet::new(),
             woken: Vec::new(),
-            named: CountedObjects::default(),
+            counted: CountedObjects::default(),
             trees: RefCell::default(),
             leaving: HashSet::new(),
             space: Space::default(),

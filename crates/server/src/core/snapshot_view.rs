@@ -53,6 +53,10 @@ impl Balances for Numbers<'_> {
 }
 
 impl World for SnapshotView<'_> {
+    fn now_ms(&self) -> i64 {
+        self.snapshot.clock_ms
+    }
+
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
         let objects = self.snapshot.objects(resource).filter(|object| &*object.key.namespace == namespace);
         objects.map(|object| Arc::new(object.value())).collect()
@@ -84,10 +88,6 @@ impl Balances for SnapshotView<'_> {
 }
 
 impl View for SnapshotView<'_> {
-    fn now_ms(&self) -> i64 {
-        self.snapshot.clock_ms
-    }
-
     fn charged(&self, _: &str, _: usize) -> Vec<SubjectLine> {
         Vec::new()
     }

@@ -102,6 +102,9 @@ impl Engine {
         if out.revision > 0 {
             batch.put(Table::META, REVISION_ROW, &self.revision.to_le_bytes());
         }
+        if std::mem::take(&mut self.clock_unsaved) {
+            batch.put(Table::META, CLOCK_ROW, &self.clock_ms.to_le_bytes());
+        }
         if std::mem::take(&mut self.measuring_unsaved) {
             batch.put(Table::META, MEASURING_ROW, &self.measuring.to_le_bytes());
         }
@@ -130,6 +133,8 @@ impl Engine {
 }
 
 pub(super) const REVISION_ROW: &[u8] = b"revision";
+/// By what time policies were judged that change with it.
+pub(super) const CLOCK_ROW: &[u8] = b"clock";
 /// What measured the charges that are stored.
 pub(super) const MEASURING_ROW: &[u8] = b"measuring";
 

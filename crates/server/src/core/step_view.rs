@@ -32,6 +32,10 @@ impl Engine {
 }
 
 impl World for StepView<'_> {
+    fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
         self.engine.objects_in(resource, &namespace.into()).map(|object| object.tree()).collect()
     }
@@ -81,15 +85,11 @@ impl Balances for StepView<'_> {
 }
 
 impl View for StepView<'_> {
-    fn now_ms(&self) -> i64 {
-        self.now_ms
-    }
-
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
-        let Engine { rulebook, named, .. } = self.engine;
+        let Engine { rulebook, counted, .. } = self.engine;
         let Some(id) = rulebook.id(policy) else { return Vec::new() };
         let mut found = Vec::new();
-        for (uid, key) in named.of(id) {
+        for (uid, key) in counted.of(id) {
             self.lines(id, uid, key, &mut found);
             if found.len() >= max {
                 break;
@@ -99,12 +99,12 @@ impl View for StepView<'_> {
     }
 
     fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine> {
-        let Engine { rulebook, ledger, subjects, named, .. } = self.engine;
+        let Engine { rulebook, ledger, subjects, counted, .. } = self.engine;
         let key = AccountKey::new(policy, account, bucket);
         let (Some(id), Some(account)) = (rulebook.id(policy), ledger.account(&key)) else { return Vec::new() };
         let mut found = Vec::new();
         for uid in ledger.subjects_of(account).into_iter().take(max) {
-            if let Some(key) = subjects.get(&uid).or_else(|| named.key(uid)) {
+            if let Some(key) = subjects.get(&uid).or_else(|| counted.key(uid)) {
                 self.lines(id, uid, key, &mut found);
             }
         }

@@ -68,6 +68,7 @@ impl Family for Caps {
             }],
             rules: vec![Rule { resources: vec![GroupResource::core("configmaps")], reach, measure: Arc::new(One) }],
             fingerprint: selected.unwrap_or_default().into_bytes(),
+            until_ms: None,
         })
     }
 

@@ -313,10 +313,6 @@ impl World for Desk {
 }
 
 impl View for Desk {
-    fn now_ms(&self) -> i64 {
-        0
-    }
-
     fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
         let mut found = Vec::new();
         for ((resource, namespace, name), (uid, _)) in &self.objects {

@@ -44,6 +44,7 @@ impl Family for Weights {
                 measure: Arc::new(Weight(program)),
             }],
             fingerprint: text.as_bytes().to_vec(),
+            until_ms: None,
         })
     }
 

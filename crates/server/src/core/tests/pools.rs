@@ -312,3 +312,19 @@ fn a_claim_that_waits_for_more_keeps_what_it_has() {
     assert_eq!(allowed(&bench), "5");
     bench.audit();
 }
+
+#[test]
+fn the_limits_of_a_pool_change_together() {
+    let mut bench = rig();
+    let pool = ObjectKey::new(GroupResource::new(POOL, "resourcepools"), "", "p");
+    bench.change(&pool, |pool| pool["spec"]["quota"]["hard"] = json!({"pods": "1", "requests.cpu": "2"})).unwrap();
+    let spec = json!({"pool": "p", "claim": {"pods": "2", "requests.cpu": "2"}});
+    bench.create(POOL, "resourcepoolclaims", "n0", "waits", json!({"spec": spec})).unwrap();
+    // There are pods enough now, and at no moment cpus to go with them.
+    bench.change(&pool, |pool| pool["spec"]["quota"]["hard"] = json!({"pods": "2", "requests.cpu": "0"})).unwrap();
+    assert_eq!(bench.allowed_and_claimed("n0"), (0, 0));
+    assert_eq!(bench.report().over, Vec::<String>::new());
+    bench.audit();
+    bench.change(&pool, |pool| pool["spec"]["quota"]["hard"] = json!({"pods": "2", "requests.cpu": "2"})).unwrap();
+    assert_eq!(bench.allowed_and_claimed("n0"), (2, 2));
+}

@@ -97,6 +97,35 @@ fn whoever_waits_is_served_when_somebody_s_time_is_over() {
 }
 
 #[test]
+fn a_policy_means_something_else_when_its_moment_has_come() {
+    let mut bench = Bench::with(Families::new(vec![Arc::new(family::Restaurant)]));
+    bench.create(GROUP, "rooms", "", "hall", json!({"spec": {"limit": 3, "opensMs": 1000}})).unwrap();
+    bench.book("two", json!({"seats": 2}));
+    assert_eq!(bench.menu(), 0, "it waits until the room opens");
+    let mut bench = bench.restart();
+    bench.run(Command::PublishStatus { now_ms: 999 });
+    assert_eq!(bench.menu(), 0);
+    bench.audit();
+    assert!(bench.cache.is_due(1000), "somebody has to tell the time then");
+    bench.run(Command::PublishStatus { now_ms: 1000 });
+    assert_eq!(bench.menu(), 2);
+    bench.audit();
+    // After a start it is judged by the time it was judged by, and not as at the beginning of time.
+    let before = bench.engine.ledger.digest();
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.ledger.digest(), before);
+    bench.audit();
+    // A clock that was ahead is set right by a restart; whoever has a seat keeps it.
+    bench.run(Command::PublishStatus { now_ms: 500 });
+    assert_eq!(bench.menu(), 2);
+    assert!(matches!(bench.map("soup").and(bench.map("fish")).and(bench.map("cake")), Err(Refused::Denied(_))));
+    bench.audit();
+    bench.run(Command::PublishStatus { now_ms: 1000 });
+    bench.map("cake").unwrap();
+    bench.audit();
+}
+
+#[test]
 fn what_the_family_shapes_is_its_own_whoever_writes_it() {
     let mut bench = open(3);
     bench.book("two", json!({"seats": 2}));

@@ -1,5 +1,5 @@
-//! A family in as few lines as it takes, with all that a family can do: a room has seats, which bookings take, wait for in line
-//! and lose when their time is over; each namespace has a menu with as many plates as it has seats booked; whoever wants a plate
+//! A family in as few lines as it takes, with all that a family can do: a room has seats once it is open, which bookings take,
+//! wait for in line and lose when their time is over; each namespace has a menu with as many plates as it has seats booked; whoever wants a plate
 //! (a config map) where none is left gets a booking made for it.
 
 use families::{
@@ -59,8 +59,10 @@ impl Family for Restaurant {
         }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
-        let limit = policy.object["spec"]["limit"].as_i64().unwrap_or(0);
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+        let opens_ms = policy.object["spec"]["opensMs"].as_i64();
+        let is_closed = opens_ms.is_some_and(|opens_ms| world.now_ms() < opens_ms);
+        let limit = policy.object["spec"]["limit"].as_i64().filter(|_| !is_closed).unwrap_or(0);
         let (account, counted, reach, measure): (&str, _, _, Arc<dyn Measure>) = if ROOMS.is(policy.resource) {
             ("seats", BOOKINGS.resource(), Reach::Selected(Arc::new(|_| true)), Arc::new(Seats))
         } else {
@@ -76,6 +78,7 @@ impl Family for Restaurant {
             }],
             rules: vec![Rule { resources: vec![counted], reach, measure }],
             fingerprint: Vec::new(),
+            until_ms: opens_ms.filter(|_| is_closed),
         })
     }
 
