@@ -72,7 +72,7 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
 
 /// The first pool, by name, that has all the resources, is open to the namespace and has enough left; else the first
 /// that would have.
-fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
+pub fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
     let wanted = needed(claim);
     let namespace = world.get(&GroupResource::core("namespaces"), "", namespace)?;
     let labels = at(&namespace, &["metadata", "labels"]);

@@ -32,13 +32,14 @@ mod nodes;
 mod pool;
 mod pool_definitions;
 mod pool_status;
-pub mod provision;
+mod provision;
 mod quota;
 mod selection;
 mod settings;
 mod source;
 mod status;
 mod targets;
+mod upkeep;
 mod virtual_ledger;
 mod words;
 
@@ -129,7 +130,7 @@ static MANIFEST: Manifest = Manifest {
     keeping: &[POOLS],
     // Pools that nodes size, and what pools provision.
     shaped: &[POOLS, QUOTAS],
-    watched: &[Plural("", "nodes"), Plural("", "namespaces"), POOLS, QUOTAS],
+    watched: &[Plural("", "nodes"), Plural("", "namespaces"), POOLS, QUOTAS, CLAIMS],
     meaning: &[Plural("apiextensions.k8s.io", "customresourcedefinitions")],
     virtuals: &[virtual_ledger::RESOURCE],
     metrics: metrics::ALL,
@@ -149,8 +150,15 @@ impl Family for Capsule {
         let objects = |places: Vec<Place>| places.into_iter().map(Affected::Object).collect();
         match cause {
             Cause::Written(change) if *change.resource == nodes::nodes() => objects(nodes::sized_by(change, view)),
-            Cause::Written(change) => objects(provision::concerned(change, view)),
-            Cause::Moved { name, part, .. } => objects(vec![provision::place(name, part)]),
+            Cause::Written(change) => {
+                let claims = upkeep::concerned(change, view);
+                let others =
+                    if *change.resource == claim::claims() { Vec::new() } else { provision::concerned(change, view) };
+                objects(others.into_iter().chain(claims).collect())
+            }
+            Cause::Moved { name, part, .. } => {
+                objects(vec![provision::place(name, part), Place::new(claim::pools(), "", name)])
+            }
             Cause::Refused(refused) => {
                 let companions = jit::companions(refused, view).unwrap_or_default();
                 companions.into_iter().map(Affected::Companion).collect()
@@ -165,8 +173,9 @@ impl Family for Capsule {
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
         match Kind::of(object.resource) {
-            Some(Kind::ResourcePool) => Ok(nodes::must_be(object.object, view)?),
-            Some(Kind::ResourcePoolClaim) => Ok(jit::must_be(object.object, view)),
+            _ if object.object.is_null() && Kind::of(object.resource).is_some() => Ok(Must::AsItIs),
+            Some(Kind::ResourcePool) => Ok(upkeep::pool(object.object, view)?),
+            Some(Kind::ResourcePoolClaim) => Ok(upkeep::claim(object.object, view)),
             _ => Ok(provision::must_be(object, view)),
         }
     }

@@ -1,6 +1,6 @@
 //! The ResourceQuota that a pool puts into each of its namespaces: what the claims there have, and the defaults on top.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kinds::field_error::Path;
@@ -9,70 +9,83 @@ use rules::{GroupResource, policy_name};
 use serde_json::{Map, Value, json};
 
 pub use super::claim::quota_name;
-use super::claim::{QUOTA_PREFIX, needed, pools, wanted};
-use super::pool::{Amounts, CLAIMS, Pool, read_amounts, show_amounts};
-use super::{GROUP, VERSION, at, items, text};
+use super::claim::{QUOTA_PREFIX, pools};
+use super::pool::{Amounts, CLAIMS, read_amounts, show_amounts};
+use super::{GROUP, VERSION, at, text};
 use crate::{Change, Must, Place, PolicyObject, View};
 
 /// Which pool a ResourceQuota belongs to.
-pub const POOL_LABEL: &str = "projectcapsule.dev/pool";
+const POOL_LABEL: &str = "projectcapsule.dev/pool";
 const MANAGED_LABEL: &str = "projectcapsule.dev/managed-by";
-
-/// The namespaces that get one, as the pool's status lists them.
-pub fn namespaces(pool: &Value) -> Vec<String> {
-    items(pool, &["status", "namespaces"]).iter().filter_map(Value::as_str).map(str::to_string).collect()
-}
-
-/// Whether the pool serves a namespace with these labels; what its status lists may be a moment old.
-pub fn serves(pool: &Value, labels: &BTreeMap<String, String>) -> bool {
-    Pool::read(pool).is_ok_and(|pool| pool.selects(labels))
-}
-
-/// The ResourceQuota for one namespace as the pool's status has it, without status.
-pub fn resource_quota(pool: &Value, namespace: &str) -> Value {
-    resource_quota_with(pool, namespace, spec(pool, amounts(at(pool, &["status", "namespaceUsage", namespace]))))
-}
 
 /// Where a pool's ResourceQuota in a namespace is.
 pub fn place(pool: &str, namespace: &str) -> Place {
     Place::new(GroupResource::core("resourcequotas"), namespace, &quota_name(pool))
 }
 
-/// The ResourceQuotas that a change may concern: those of a pool, those in a namespace, or the one that was written.
+/// What a change may concern: the ResourceQuotas of a pool, those in a namespace, or the one that was written; and pools, which
+/// are held as long as they have any.
 pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     if change.resource.is("", "resourcequotas") {
-        let is_kept = change.name.starts_with(QUOTA_PREFIX);
-        return is_kept
-            .then(|| Place::new(change.resource.clone(), change.namespace, change.name))
-            .into_iter()
-            .collect();
-    }
-    if change.new.is_none() {
-        return Vec::new();
+        let Some(pool) = change.name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
+        return vec![place(pool, change.namespace), Place::new(pools(), "", pool)];
     }
     if *change.resource == pools() {
-        let namespaces = view.namespaces(&policy_name(&pools(), "", change.name));
-        return namespaces.iter().map(|namespace| place(change.name, namespace)).collect();
+        let mut namespaces: BTreeSet<Arc<str>> = BTreeSet::new();
+        namespaces.extend(view.namespaces(&policy_name(&pools(), "", change.name)));
+        namespaces.extend(provided(change.name, view));
+        let quotas = namespaces.iter().map(|namespace| place(change.name, namespace));
+        return quotas.chain([Place::new(pools(), "", change.name)]).collect();
     }
-    let pools = view.list(&pools(), "").into_iter();
-    pools.map(|pool| place(text(&pool, &["metadata", "name"]), change.name)).collect()
+    let mut places = Vec::new();
+    for pool in view.list(&pools(), "") {
+        let pool = text(&pool, &["metadata", "name"]);
+        places.extend([place(pool, change.name), Place::new(pools(), "", pool)]);
+    }
+    places
 }
 
-/// The ResourceQuota of a pool in a namespace has the spec that the pool gives it, whoever writes it, and is there as long as
-/// the pool serves the namespace: there is no moment in which nothing limits it.
+/// The namespaces in which there is a ResourceQuota of this pool.
+pub fn provided(pool: &str, view: &dyn View) -> Vec<Arc<str>> {
+    let quotas = GroupResource::core("resourcequotas");
+    let name = quota_name(pool);
+    let namespaces = view.list(&GroupResource::core("namespaces"), "").into_iter();
+    let namespaces = namespaces.map(|namespace| Arc::from(text(&namespace, &["metadata", "name"])));
+    namespaces
+        .filter(|namespace: &Arc<str>| view.get(&quotas, namespace, &name).is_some_and(|one| is_of(&one, pool)))
+        .collect()
+}
+
+/// Whether a ResourceQuota is marked as the pool's. One that merely has the name is not.
+fn is_of(quota: &Value, pool: &str) -> bool {
+    at(quota, &["metadata", "labels", POOL_LABEL]).and_then(Value::as_str) == Some(pool)
+}
+
+/// The ResourceQuota of a pool in a namespace has the spec and the marks that the pool gives it, whoever writes it, and is there
+/// as long as the pool serves the namespace: there is no moment in which nothing limits it. Where the pool has nothing to say
+/// any longer, it goes.
 pub fn must_be(quota: &PolicyObject<'_>, view: &dyn View) -> Must {
-    let Some(pool) = quota.name.strip_prefix(QUOTA_PREFIX) else { return Must::AsItIs };
-    let Some(spec) = kept_spec(quota.namespace, pool, view) else { return Must::AsItIs };
+    let Some(name) = quota.name.strip_prefix(QUOTA_PREFIX) else { return Must::AsItIs };
+    let Some(pool) = view.get(&pools(), "", name) else { return Must::AsItIs };
+    let Some(spec) = kept_spec(&pool, quota.namespace, view) else {
+        let is_ours = !quota.object.is_null() && is_of(quota.object, name);
+        return if is_ours { Must::Gone } else { Must::AsItIs };
+    };
+    let wanted = resource_quota_with(&pool, quota.namespace, spec);
     if quota.object.is_null() {
-        let pool = view.get(&pools(), "", pool);
-        return pool.map_or(Must::AsItIs, |pool| Must::Be(resource_quota_with(&pool, quota.namespace, spec)));
-    }
-    if quota.object.get("spec") == Some(&spec) {
-        return Must::AsItIs;
+        return Must::Be(wanted);
     }
     let mut kept = quota.object.clone();
-    kept["spec"] = spec;
-    Must::Be(kept)
+    kept["spec"] = wanted["spec"].clone();
+    let metadata = &mut kept["metadata"];
+    metadata["ownerReferences"] = wanted["metadata"]["ownerReferences"].clone();
+    if !metadata["labels"].is_object() {
+        metadata["labels"] = json!({});
+    }
+    for (label, value) in wanted["metadata"]["labels"].as_object().into_iter().flatten() {
+        metadata["labels"][label] = value.clone();
+    }
+    Must::differ(quota.object, kept)
 }
 
 fn resource_quota_with(pool: &Value, namespace: &str, spec: Value) -> Value {
@@ -95,16 +108,16 @@ fn resource_quota_with(pool: &Value, namespace: &str, spec: Value) -> Value {
 
 /// The spec of the ResourceQuota of a pool in a namespace: what the claims there have at this moment. `None` where the pool
 /// provisions none.
-fn kept_spec(namespace: &str, name: &str, view: &dyn View) -> Option<Value> {
+fn kept_spec(pool: &Value, namespace: &str, view: &dyn View) -> Option<Value> {
+    let name = text(pool, &["metadata", "name"]);
     let policy = policy_name(&pools(), "", name);
-    let pool = view.get(&pools(), "", name).filter(|_| view.looks_into(&policy, namespace))?;
-    if at(&pool, &["metadata", "deletionTimestamp"]).is_some() {
+    if !view.looks_into(&policy, namespace) || at(pool, &["metadata", "deletionTimestamp"]).is_some() {
         return None;
     }
     let parts = view.part(&policy, namespace).into_iter().filter(|line| &*line.resource != CLAIMS);
     let claimed = parts.filter(|line| !line.balance.used.is_zero());
     let claimed = claimed.map(|line| (line.resource, Quantity::new(line.balance.used, line.balance.format)));
-    Some(spec(&pool, claimed.collect()))
+    Some(spec(pool, claimed.collect()))
 }
 
 /// What is claimed with the defaults on top, under the pool's scopes.
@@ -128,12 +141,6 @@ fn spec(pool: &Value, claimed: Amounts) -> Value {
         }
     }
     Value::Object(spec)
-}
-
-/// Whether the pool has every resource that a claim asks for, in whatever amount.
-pub fn has_what_is_claimed(pool: &Value, claim: &Value) -> bool {
-    let hard = amounts(at(pool, &["spec", "quota", "hard"]));
-    !wanted(claim).is_empty() && needed(claim).keys().all(|name| hard.contains_key(name))
 }
 
 fn amounts(list: Option<&Value>) -> Amounts {

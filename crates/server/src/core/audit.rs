@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use families::{Affected, Cause, Change, Families, Family, Must, Plural, PolicyObject, Projected};
+use families::{Affected, Cause, Change, Families, Family, Must, Plural, PolicyObject, Projected, holds};
 use kinds::field_error::join;
 use ledger::{AccountKey, Limit, State, SubjectId};
 use quantity::Amount;
@@ -308,8 +308,11 @@ impl Snapshot {
         let change = Change { resource, namespace, name, old: &value, new: Some(&value) };
         for affected in family.affected(&Cause::Written(&change), view) {
             let Affected::Object(place) = affected else { continue };
-            report.kept += 1;
             let key = ObjectKey::from(place);
+            if key.resource == *resource || !holds(family.manifest().shaped, &key.resource) {
+                continue;
+            }
+            report.kept += 1;
             if self.get(&key).is_none() {
                 self.check_shape(family, &key, &Value::Null, view, report);
             }

@@ -5,7 +5,7 @@
 //! ([`families::Family::must_be`]); what is not so is written, which is a cause again. What is too much for one step is done in
 //! the next ones.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use families::{Affected, COMPANIONS_MAX, Cause, Change, Must, PolicyObject, Refusal, companion_uid, holds};
@@ -31,8 +31,8 @@ const CAUGHT_UP_MAX: usize = 256;
 /// moment, as many a step.
 const MADE_MAX: usize = 256;
 
-/// How often one object is looked at in a step. Nodes lead to pools and those to quotas, and that is all; more is a circle.
-const LOOKS_MAX: u8 = 4;
+/// Rounds in one step. Nodes lead to pools, those to claims, those to quotas, and that is all; more is a circle.
+const ROUNDS_MAX: usize = 8;
 
 /// An object that was written or deleted in this step.
 pub(super) struct Changed {
@@ -40,15 +40,25 @@ pub(super) struct Changed {
     pub after: Option<Arc<Object>>,
 }
 
-/// Objects to be looked at.
+/// Objects to be looked at: in this round, and in the next because of what this one did. So an object that follows many others
+/// is looked at when all of them have been.
 struct Work {
-    waiting: BTreeSet<ObjectKey>,
-    looked_at: HashMap<ObjectKey, u8>,
-    /// Parts of policies that were told to have moved.
-    moved: BTreeSet<(ObjectKey, Arc<str>)>,
+    now: BTreeSet<ObjectKey>,
+    next: BTreeSet<ObjectKey>,
+    rounds: usize,
     /// Where the batch was when it began.
     begun: usize,
     made: usize,
+}
+
+impl Work {
+    fn pop(&mut self) -> Option<ObjectKey> {
+        if self.now.is_empty() {
+            self.now = std::mem::take(&mut self.next);
+            self.rounds += 1;
+        }
+        self.now.pop_first()
+    }
 }
 
 impl Engine {
@@ -85,26 +95,23 @@ impl Engine {
 
     /// Does all that follows from this step. `moved_from` is how many accounts had been touched before it.
     pub(super) fn follow(&mut self, moved_from: usize, now_ms: i64, batch: &mut Batch, out: &mut Publication) {
-        let mut work = Work {
-            waiting: BTreeSet::new(),
-            looked_at: HashMap::new(),
-            moved: BTreeSet::new(),
-            begun: batch.bytes(),
-            made: 0,
-        };
-        let mut moved_from = moved_from;
+        let (now, next) = (BTreeSet::new(), BTreeSet::new());
+        let mut work = Work { now, next, rounds: 0, begun: batch.bytes(), made: 0 };
+        let (mut moved_from, mut served) = (moved_from, 0);
         loop {
+            // Whoever was served may have to look otherwise than whoever waits.
+            work.next.extend(self.woken.iter().skip(served).cloned());
+            served = self.woken.len();
             self.gather(&mut moved_from, &mut work, out);
-            let Some(key) = work.waiting.pop_first() else { break };
+            let Some(key) = work.pop() else { break };
             let missing = self.stored(&key).is_none();
             if batch.bytes() - work.begun >= FOLLOWED_BYTES_MAX || (missing && work.made == MADE_MAX) {
                 self.put_behind(key, out);
                 continue;
             }
-            let looks = work.looked_at.entry(key.clone()).or_default();
-            *looks += 1;
-            if *looks > LOOKS_MAX {
+            if work.rounds > ROUNDS_MAX {
                 tracing::error!(%key, "objects follow each other in a circle: a bug");
+                self.put_behind(key, out);
                 continue;
             }
             self.conform(&key, batch, out);
@@ -122,7 +129,7 @@ impl Engine {
         while let Some(changed) = self.changed.pop() {
             let of = changed.before.as_ref().map(|before| before.uid);
             let companions = of.into_iter().flat_map(|of| (0..COMPANIONS_MAX).map(move |n| companion_uid(of, n)));
-            work.waiting.extend(companions.filter_map(|uid| self.subjects.get(&uid).cloned()));
+            work.next.extend(companions.filter_map(|uid| self.subjects.get(&uid).cloned()));
             self.gather_written(&changed, work, out);
         }
         let mut moved = std::mem::take(&mut self.reached);
@@ -132,15 +139,13 @@ impl Engine {
             moved.extend(policy.filter(|policy| self.keeping.contains(&policy.resource)).cloned().zip(part));
         }
         *moved_from = self.touched.len();
+        moved.sort();
+        moved.dedup();
         for (policy, part) in moved {
-            if work.moved.insert((policy.clone(), part.clone())) {
-                let cause = Cause::Moved { policy: &policy.resource, name: &policy.name, part: &part };
-                let place = self.families.place(&policy.resource);
-                let family = place.and_then(|place| self.families.iter().nth(place));
-                let affected =
-                    family.map_or_else(Vec::new, |family| family.affected(&cause, &self.view(self.clock_ms)));
-                self.add(affected, work, out);
-            }
+            let cause = Cause::Moved { policy: &policy.resource, name: &policy.name, part: &part };
+            let family = self.families.of_policy(&policy.resource);
+            let affected = family.map_or_else(Vec::new, |family| family.affected(&cause, &self.view(self.clock_ms)));
+            self.add(affected, work, out);
         }
     }
 
@@ -171,7 +176,7 @@ impl Engine {
     fn add(&mut self, affected: Vec<Affected>, work: &mut Work, out: &mut Publication) {
         for one in affected {
             match one {
-                Affected::Object(place) => drop(work.waiting.insert(place.into())),
+                Affected::Object(place) => drop(work.next.insert(place.into())),
                 Affected::Status(place) => self.mark_stale(place.into(), out),
                 Affected::Companion(companion) => {
                     tracing::error!(name = companion.name, "a companion is made only for what is refused: a bug");

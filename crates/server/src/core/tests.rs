@@ -28,6 +28,7 @@ mod rows;
 mod storm;
 mod toy;
 mod trees;
+mod upkeep;
 
 struct Caps;
 struct One;

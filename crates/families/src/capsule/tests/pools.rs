@@ -1,10 +1,12 @@
 //! Pools, the claims on them, and the line in which claims wait.
 
+use rules::GroupResource;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, resource};
 use crate::capsule::claim::{claims, pools};
-use crate::capsule::{Reading, Settings, provision};
+use crate::capsule::{Reading, Settings};
+use crate::{Family, Must, PolicyObject};
 
 fn pool(hard: Value) -> Value {
     json!({"spec": {"quota": {"hard": hard}, "selectors": [{"matchLabels": {"tenant": "solar"}}]}})
@@ -227,14 +229,23 @@ fn a_quota_is_claims_and_defaults_together() {
     desk.apply(&pools(), "", "p", spec).unwrap();
     desk.apply(&claims(), "a", "one", claim("p", json!({"requests.cpu": "1"}))).unwrap();
     let shown = desk.projected(&pools(), "", "p");
-    let quota = provision::resource_quota(&shown, "a");
+    let quota = |namespace: &str| {
+        let (resource, object) = (GroupResource::core("resourcequotas"), &Value::Null);
+        let missing = PolicyObject { resource: &resource, namespace, name: "capsule-pool-p", object };
+        match desk.family.must_be(&missing, &desk) {
+            Ok(Must::Be(quota)) => quota,
+            other => panic!("{other:?}"),
+        }
+    };
+    let there = quota("b");
+    let quota = quota("a");
     assert_eq!(quota["metadata"]["name"], "capsule-pool-p");
     assert_eq!(
         quota["spec"]["hard"],
         json!({"count/persistentvolumeclaims": "3", "requests.cpu": "1500m", "requests.storage": "0"})
     );
-    assert_eq!(provision::resource_quota(&shown, "b")["spec"]["hard"]["requests.cpu"], "500m");
-    assert_eq!(provision::namespaces(&shown), ["a", "b"]);
+    assert_eq!(there["spec"]["hard"]["requests.cpu"], "500m");
+    assert_eq!(shown["status"]["namespaces"], json!(["a", "b"]));
 }
 
 #[test]

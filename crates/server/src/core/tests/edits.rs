@@ -222,7 +222,7 @@ fn parts_of_accounts_go_with_their_namespaces() {
     let elsewhere = json!([{"matchLabels": {"tenant": "wind"}}]);
     bench.change(&pool, |pool| pool["spec"]["selectors"] = elsewhere).unwrap();
     bench.sound();
-    assert_eq!(bench.report().accounts, accounts + 1, "all but the quota it kept there, which its controller removes");
+    assert_eq!(bench.report().accounts, accounts, "not even the quota that it kept there");
     let wide = bench.cache.of("clusterresourcequotas.quota.openshift.io//wide");
     assert_eq!(wide.iter().map(|line| &*line.bucket).collect::<Vec<_>>(), ["", "n1"], "what readers know");
 }

@@ -168,7 +168,13 @@ impl Storm {
                 let half = sum / naive::ONE / 2 * naive::ONE;
                 assert_eq!(nanos(&pool["spec"]["quota"]["hard"]["pods"]), half, "the size of {}", name_of(pool));
             }
-            for namespace in stored.served(pool) {
+            let served = stored.served(pool);
+            for quota in stored.all("resourcequotas") {
+                let is_of = quota["metadata"]["labels"]["projectcapsule.dev/pool"] == pool["metadata"]["name"];
+                let namespace = quota["metadata"]["namespace"].as_str().unwrap();
+                assert!(!is_of || served.contains(namespace), "{} keeps a quota in {namespace}", name_of(pool));
+            }
+            for namespace in served {
                 let within = stored.named("namespaces", "", &namespace).unwrap();
                 let quota = stored.named("resourcequotas", &namespace, &format!("capsule-pool-{}", name_of(pool)));
                 if within["metadata"]["deletionTimestamp"].is_string() {

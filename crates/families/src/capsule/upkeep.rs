@@ -1,0 +1,122 @@
+//! What pools and claims must be beyond what their owners write: finalizers, pools that are assigned, the end of a release, owners.
+
+use ledger::SubjectId;
+use rules::policy_name;
+use serde_json::{Value, json};
+
+use super::claim::{assign, claims, pools, subject};
+use super::pool::{CLAIMS, RELEASE, is_released};
+use super::{GROUP, VERSION, at, items, jit, nodes, provision, text};
+use crate::{Change, Must, Place, View};
+
+/// On a pool while it has namespaces or claims.
+const FINALIZER: &str = "controller.projectcapsule.dev/finalize";
+
+/// A pool is as large as its nodes say, where they do. It is held while it serves anybody, and when it is deleted until what it
+/// provisioned is gone.
+pub fn pool(pool: &Value, view: &dyn View) -> Result<Must, String> {
+    let mut kept = match nodes::must_be(pool, view)? {
+        Must::Be(sized) => sized,
+        Must::AsItIs | Must::Gone => pool.clone(),
+    };
+    let name = text(pool, &["metadata", "name"]);
+    let leaves = at(pool, &["metadata", "deletionTimestamp"]).is_some();
+    let has_claims = || {
+        let lines = view.of(&policy_name(&pools(), "", name));
+        lines.iter().any(|line| &*line.resource == CLAIMS && !line.balance.used.is_zero())
+    };
+    let serves = || !view.namespaces(&policy_name(&pools(), "", name)).is_empty() || has_claims();
+    let held = if leaves { !provision::provided(name, view).is_empty() } else { serves() };
+    let mut finalizers: Vec<Value> = items(pool, &["metadata", "finalizers"]).to_vec();
+    if finalizers.iter().any(|one| one == FINALIZER) != held {
+        finalizers.retain(|one| one != FINALIZER);
+        if held && !leaves {
+            finalizers.push(json!(FINALIZER));
+        }
+        let is_free = finalizers.is_empty();
+        if is_free && leaves {
+            return Ok(Must::Gone);
+        }
+        match kept.get_mut("metadata").and_then(Value::as_object_mut) {
+            Some(metadata) if is_free => drop(metadata.remove("finalizers")),
+            Some(metadata) => drop(metadata.insert("finalizers".into(), Value::Array(finalizers))),
+            None => {}
+        }
+    }
+    Ok(Must::differ(pool, kept))
+}
+
+/// A claim without a pool gets one as soon as there is one for it; one that was released stands in line again; and one that has its
+/// resources belongs to a pool that takes its claims along.
+pub fn claim(claim: &Value, view: &dyn View) -> Must {
+    match jit::must_be(claim, view) {
+        Must::AsItIs => {}
+        other => return other,
+    }
+    if claim.is_null() || at(claim, &["metadata", "deletionTimestamp"]).is_some() {
+        return Must::AsItIs;
+    }
+    let mut kept = claim.clone();
+    let (namespace, name) = (text(claim, &["metadata", "namespace"]), text(claim, &["spec", "pool"]));
+    if name.is_empty() {
+        let Some(assigned) = assign(claim, namespace, view) else { return Must::AsItIs };
+        kept["spec"]["pool"] = json!(assigned);
+        return Must::differ(claim, kept);
+    }
+    // The write that asked for it has let go of everything already.
+    if is_released(claim)
+        && let Some(notes) = kept["metadata"]["annotations"].as_object_mut()
+    {
+        notes.remove(RELEASE);
+        return Must::differ(claim, kept);
+    }
+    set_owner(&mut kept, name, subject(claim), view);
+    Must::differ(claim, kept)
+}
+
+/// A claim that has its resources is deleted with a pool that says so; one that waits is not. Once the pool is on its way out,
+/// what goes with it is settled.
+fn set_owner(claim: &mut Value, name: &str, uid: SubjectId, view: &dyn View) {
+    let pool = view.get(&pools(), "", name).filter(|pool| at(pool, &["metadata", "deletionTimestamp"]).is_none());
+    let Some(pool) = pool else { return };
+    let deletes = at(&pool, &["spec", "config", "deleteBoundResources"]) == Some(&Value::Bool(true));
+    let has = || !view.waits(uid) && view.explain(uid).has_of(&policy_name(&pools(), "", name));
+    let is_owned =
+        items(claim, &["metadata", "ownerReferences"]).iter().any(|one| one["uid"] == pool["metadata"]["uid"]);
+    let goes_with_it = deletes && has();
+    if is_owned == goes_with_it {
+        return;
+    }
+    let mut owners: Vec<Value> = items(claim, &["metadata", "ownerReferences"]).to_vec();
+    owners.retain(|owner| owner["kind"] != "ResourcePool");
+    if goes_with_it {
+        owners.push(json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourcePool", "name": name, "uid": pool["metadata"]["uid"],
+        }));
+    }
+    match claim.get_mut("metadata").and_then(Value::as_object_mut) {
+        Some(metadata) if owners.is_empty() => drop(metadata.remove("ownerReferences")),
+        Some(metadata) => drop(metadata.insert("ownerReferences".into(), Value::Array(owners))),
+        None => {}
+    }
+}
+
+/// The claims that a change may concern: the one that was written, or those on a pool and those without any.
+pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
+    if *change.resource == claims() {
+        let is_there = change.new.is_some();
+        return is_there.then(|| Place::new(claims(), change.namespace, change.name)).into_iter().collect();
+    }
+    if *change.resource != pools() || change.new.is_none() {
+        return Vec::new();
+    }
+    let mut places = Vec::new();
+    for namespace in view.namespaces(&policy_name(&pools(), "", change.name)) {
+        for claim in view.list(&claims(), &namespace) {
+            if ["", change.name].contains(&text(&claim, &["spec", "pool"])) {
+                places.push(Place::new(claims(), &namespace, text(&claim, &["metadata", "name"])));
+            }
+        }
+    }
+    places
+}
