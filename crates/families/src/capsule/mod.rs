@@ -156,9 +156,7 @@ impl Family for Capsule {
                     if *change.resource == claim::claims() { Vec::new() } else { provision::concerned(change, view) };
                 objects(others.into_iter().chain(claims).collect())
             }
-            Cause::Moved { name, part, .. } => {
-                objects(vec![provision::place(name, part), Place::new(claim::pools(), "", name)])
-            }
+            Cause::Moved { name, part, .. } => objects(vec![provision::place(name, part)]),
             Cause::Refused(refused) => {
                 let companions = jit::companions(refused, view).unwrap_or_default();
                 companions.into_iter().map(Affected::Companion).collect()

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub use super::claim::quota_name;
 use super::claim::{QUOTA_PREFIX, pools};
 use super::pool::{Amounts, CLAIMS, read_amounts, show_amounts};
-use super::{GROUP, VERSION, at, text};
+use super::{GROUP, VERSION, at, text, upkeep};
 use crate::{Change, Must, Place, PolicyObject, View};
 
 /// Which pool a ResourceQuota belongs to.
@@ -39,8 +39,9 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     }
     let mut places = Vec::new();
     for pool in view.list(&pools(), "") {
-        let pool = text(&pool, &["metadata", "name"]);
-        places.extend([place(pool, change.name), Place::new(pools(), "", pool)]);
+        let name = text(&pool, &["metadata", "name"]);
+        places.push(place(name, change.name));
+        places.extend(upkeep::is_out_of_step(&pool, view).then(|| Place::new(pools(), "", name)));
     }
     places
 }

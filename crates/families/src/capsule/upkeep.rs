@@ -5,7 +5,7 @@ use rules::policy_name;
 use serde_json::{Value, json};
 
 use super::claim::{assign, claims, pools, subject};
-use super::pool::{CLAIMS, RELEASE, is_released};
+use super::pool::{RELEASE, is_released};
 use super::{GROUP, VERSION, at, items, jit, nodes, provision, text};
 use crate::{Change, Must, Place, View};
 
@@ -19,16 +19,10 @@ pub fn pool(pool: &Value, view: &dyn View) -> Result<Must, String> {
         Must::Be(sized) => sized,
         Must::AsItIs | Must::Gone => pool.clone(),
     };
-    let name = text(pool, &["metadata", "name"]);
     let leaves = at(pool, &["metadata", "deletionTimestamp"]).is_some();
-    let has_claims = || {
-        let lines = view.of(&policy_name(&pools(), "", name));
-        lines.iter().any(|line| &*line.resource == CLAIMS && !line.balance.used.is_zero())
-    };
-    let serves = || !view.namespaces(&policy_name(&pools(), "", name)).is_empty() || has_claims();
-    let held = if leaves { !provision::provided(name, view).is_empty() } else { serves() };
-    let mut finalizers: Vec<Value> = items(pool, &["metadata", "finalizers"]).to_vec();
-    if finalizers.iter().any(|one| one == FINALIZER) != held {
+    let held = must_be_held(pool, view);
+    if is_held(pool) != held {
+        let mut finalizers: Vec<Value> = items(pool, &["metadata", "finalizers"]).to_vec();
         finalizers.retain(|one| one != FINALIZER);
         if held && !leaves {
             finalizers.push(json!(FINALIZER));
@@ -44,6 +38,24 @@ pub fn pool(pool: &Value, view: &dyn View) -> Result<Must, String> {
         }
     }
     Ok(Must::differ(pool, kept))
+}
+
+fn is_held(pool: &Value) -> bool {
+    items(pool, &["metadata", "finalizers"]).iter().any(|one| one == FINALIZER)
+}
+
+/// Claims are charged only where the pool serves, so that a pool with claims has namespaces.
+fn must_be_held(pool: &Value, view: &dyn View) -> bool {
+    let name = text(pool, &["metadata", "name"]);
+    match at(pool, &["metadata", "deletionTimestamp"]) {
+        Some(_) => !provision::provided(name, view).is_empty(),
+        None => !view.namespaces(&policy_name(&pools(), "", name)).is_empty(),
+    }
+}
+
+/// Whether a pool is held that need not be, or the other way round. Cheaper than to ask what it must be.
+pub fn is_out_of_step(pool: &Value, view: &dyn View) -> bool {
+    is_held(pool) != must_be_held(pool, view)
 }
 
 /// A claim without a pool gets one as soon as there is one for it; one that was released stands in line again; and one that has its

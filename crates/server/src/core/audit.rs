@@ -1,4 +1,4 @@
-//! The audit: what the ledger, kept objects, derived objects and statuses must say, worked out again from the stored
+//! The audit: what the ledger, kept objects, shaped objects and statuses must say, worked out again from the stored
 //! objects alone.
 //!
 //! The engine hands out a [`Snapshot`] of one moment, which costs it next to nothing, and goes on; the counting happens
