@@ -3,7 +3,8 @@
 //! `std::time::Instant` stands still while a virtual machine is suspended, and etcd's clock does not: a leader that was
 //! asleep for an hour would believe in its lease for another second. Linux counts suspended time in its boot-time clock.
 
-use std::time::Duration;
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,6 +13,31 @@ const CLOCK: ClockId = ClockId::Boottime;
 /// Elsewhere the monotonic clock is the nearest there is.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
+
+/// What tells the time: the machine, or a simulation in its place.
+pub trait Clock: Debug + Send + Sync {
+    fn now(&self) -> Moment;
+
+    /// The time that people have, which may be wrong and go back.
+    fn wall(&self) -> SystemTime;
+
+    fn since(&self, earlier: Moment) -> Duration {
+        self.now().since(earlier)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MachineClock;
+
+impl Clock for MachineClock {
+    fn now(&self) -> Moment {
+        Moment::now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
 
 /// A point in time of this machine's life, times of sleep included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,22 +51,18 @@ impl Moment {
         Moment(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0)))
     }
 
+    /// So long after the beginning.
+    pub fn at(time: Duration) -> Moment {
+        Moment(time)
+    }
+
     /// Zero when `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    pub fn elapsed(self) -> Duration {
-        Moment::now().since(self)
-    }
-
     pub fn after(self, time: Duration) -> Moment {
         Moment(self.0.saturating_add(time))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn before(self, time: Duration) -> Moment {
-        Moment(self.0.saturating_sub(time))
     }
 
     /// Whole milliseconds since the machine started.

@@ -27,7 +27,7 @@ mod term;
 mod usage;
 
 pub use batch::{Batch, KEY_BYTES_MAX, NewEntry, Row, Table, VALUE_BYTES_MAX};
-pub use clock::Moment;
+pub use clock::{Clock, MachineClock, Moment};
 pub use embedded::{Dropped, EmbeddedStore, Maintenance, Space};
 pub use error::StoreError;
 pub use etcd::EtcdStore;

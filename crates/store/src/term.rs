@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::clock::Moment;
+use crate::clock::{Clock, MachineClock, Moment};
 
 /// The share of a lease that is not counted on, because two clocks never run at quite the same rate.
 const MARGIN: u32 = 10;
@@ -24,6 +24,7 @@ pub struct Term(Option<Arc<Limited>>);
 
 #[derive(Debug)]
 struct Limited {
+    clock: Arc<dyn Clock>,
     /// Until when, in milliseconds of the machine's life.
     until: AtomicU64,
     lost: watch::Sender<bool>,
@@ -32,7 +33,12 @@ struct Limited {
 impl Term {
     /// A term that lasts for `lease` from `asked`, the moment before the lease was asked for.
     pub fn new(asked: Moment, lease: Duration) -> Term {
-        let limited = Limited { until: AtomicU64::new(0), lost: watch::Sender::new(false) };
+        Term::by(Arc::new(MachineClock), asked, lease)
+    }
+
+    /// The same by this clock.
+    pub fn by(clock: Arc<dyn Clock>, asked: Moment, lease: Duration) -> Term {
+        let limited = Limited { clock, until: AtomicU64::new(0), lost: watch::Sender::new(false) };
         let term = Term(Some(Arc::new(limited)));
         term.renew(asked, lease);
         term
@@ -53,13 +59,7 @@ impl Term {
 
     /// Whether somebody else may be the writer by now. It may turn out that nobody is: a renewal then ends the doubt.
     pub fn is_in_doubt(&self) -> bool {
-        self.is_in_doubt_at(Moment::now())
-    }
-
-    fn is_in_doubt_at(&self, now: Moment) -> bool {
-        self.0.as_ref().is_some_and(|limited| {
-            *limited.lost.borrow() || now.milliseconds() >= limited.until.load(Ordering::Acquire)
-        })
+        self.0.as_ref().is_some_and(|limited| limited.is_in_doubt_at(limited.clock.now()))
     }
 
     /// Whether the lease is gone for good.
@@ -94,9 +94,21 @@ impl Term {
     }
 }
 
+impl Limited {
+    fn is_in_doubt_at(&self, now: Moment) -> bool {
+        *self.lost.borrow() || now.milliseconds() >= self.until.load(Ordering::Acquire)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Term {
+        fn is_in_doubt_at(&self, now: Moment) -> bool {
+            self.0.as_ref().is_some_and(|limited| limited.is_in_doubt_at(now))
+        }
+    }
 
     const LEASE: Duration = Duration::from_secs(10);
 

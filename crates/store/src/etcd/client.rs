@@ -23,7 +23,8 @@ use super::messages::{
     RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest,
     WatchRequest, WatchResponse,
 };
-use crate::clock::Moment;
+use super::outside::Outside;
+use crate::clock::Clock;
 
 /// The largest answer accepted. Pages are kept far smaller; this bounds what a strange server can make us allocate.
 const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -71,6 +72,7 @@ struct Shared {
     members: Members,
     credentials: Option<Credentials>,
     token: Mutex<Option<MetadataValue<Ascii>>>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What to do about an error.
@@ -108,16 +110,19 @@ impl Cure {
 impl Client {
     /// Connects lazily: an error here is one of configuration. Must be called inside a tokio runtime.
     pub fn new(endpoints: &[String], tls: Option<&Tls>) -> Result<Client, tonic::transport::Error> {
-        Client::with_credentials(endpoints, tls, None)
+        Client::through(&Outside::default(), endpoints, tls, None)
     }
 
-    pub fn with_credentials(
+    /// The same through this world outside, as this user.
+    pub fn through(
+        outside: &Outside,
         endpoints: &[String],
         tls: Option<&Tls>,
         credentials: Option<Credentials>,
     ) -> Result<Client, tonic::transport::Error> {
-        let members = Members::new(endpoints, tls)?;
-        Ok(Client { shared: Arc::new(Shared { members, credentials, token: Mutex::default() }), patience: PATIENCE })
+        let members = Members::new(endpoints, tls, outside)?;
+        let shared = Shared { members, credentials, token: Mutex::default(), clock: outside.clock.clone() };
+        Ok(Client { shared: Arc::new(shared), patience: PATIENCE })
     }
 
     /// The same connections, with another idea of how long a call is tried again.
@@ -227,7 +232,7 @@ impl Client {
         Q: prost::Message + Clone + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,
     {
-        let started = Moment::now();
+        let started = self.shared.clock.now();
         let (mut limit, mut pause, mut tokens) = (ATTEMPT_FIRST, AGAIN_FIRST, 0);
         loop {
             let member = self.shared.members.choose();
@@ -237,7 +242,7 @@ impl Client {
             };
             let cure = Cure::of(&status);
             tokens += u32::from(cure == Cure::NewToken);
-            if cure == Cure::None || tokens > TOKENS_MAX || started.elapsed() + pause > self.patience {
+            if cure == Cure::None || tokens > TOKENS_MAX || self.shared.clock.since(started) + pause > self.patience {
                 return Err(status);
             }
             self.learn(member, cure);

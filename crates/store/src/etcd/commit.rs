@@ -210,6 +210,7 @@ impl Writer {
             || StoreError::Fenced { leader: "nobody that we know of, our lease could not be renewed".to_owned() };
         loop {
             let answer = tokio::select! {
+                biased;
                 answer = self.client.txn(request.clone()) => answer,
                 () = term.lost() => return Err(ended()),
             };
@@ -222,6 +223,7 @@ impl Writer {
                 Err(status) if is_full(&status) => {
                     self.upkeep.refused();
                     tokio::select! {
+                        biased;
                         () = sleep(FULL_RETRY) => {}
                         () = term.lost() => return Err(ended()),
                     }

@@ -1,5 +1,6 @@
 //! Becoming the leader, staying it, and leaving.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -8,7 +9,7 @@ use tonic::Status;
 use super::client::{Client, explain, is_final};
 use super::messages::{Compare, PutRequest, RangeRequest, Request, RequestOp, TxnRequest};
 use super::{Config, Keys, failed};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::{StoreError, Term};
 
 /// Between two attempts to reach an etcd that does not answer.
@@ -29,6 +30,7 @@ const COMPLAIN: Duration = Duration::from_secs(10);
 /// What makes us the leader: the key we created, bound to our lease.
 #[derive(Debug)]
 pub struct Leadership {
+    clock: Arc<dyn Clock>,
     lease: i64,
     lease_seconds: u64,
     /// How long we may act on it without asking.
@@ -39,23 +41,28 @@ pub struct Leadership {
 
 impl Leadership {
     /// Waits until nobody else leads. An etcd that was reached once may be away for as long as it likes.
-    pub async fn acquire(client: &Client, keys: &Keys, config: &Config) -> Result<Leadership, StoreError> {
+    pub async fn acquire(
+        client: &Client,
+        keys: &Keys,
+        config: &Config,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Leadership, StoreError> {
         let client = &client.patient(LOOK);
-        let started = Moment::now();
+        let started = clock.now();
         let mut complained: Option<Moment> = None;
         let mut reached = config.known;
         loop {
-            let status = match attempt(client, keys, config, &mut reached).await {
+            let status = match attempt(client, keys, config, clock, &mut reached).await {
                 Ok(Some(leadership)) => return Ok(leadership),
                 Ok(None) => continue,
                 Err(status) => status,
             };
-            if !reached && (is_final(&status) || started.elapsed() > FIRST_CONTACT) {
+            if !reached && (is_final(&status) || clock.since(started) > FIRST_CONTACT) {
                 return Err(failed(&format!("etcd at {}", config.endpoints.join(", ")), &status));
             }
-            if complained.is_none_or(|last| last.elapsed() > COMPLAIN) {
+            if complained.is_none_or(|last| clock.since(last) > COMPLAIN) {
                 tracing::warn!(error = explain(&status), "etcd does not answer; standing by until it does");
-                complained = Some(Moment::now());
+                complained = Some(clock.now());
             }
             sleep(RETRY).await;
         }
@@ -67,10 +74,10 @@ impl Leadership {
         let lease = Duration::from_secs(self.lease_seconds);
         // Two renewals may fail before the lease ends.
         let third = lease / 3;
-        let mut renewed = Moment::now();
+        let mut renewed = self.clock.now();
         sleep(third).await;
         loop {
-            let asked = Moment::now();
+            let asked = self.clock.now();
             match client.lease_keep_alive(self.lease, third).await.map(u64::try_from) {
                 Ok(Ok(seconds)) if seconds > 0 => {
                     self.term.renew(asked, Duration::from_secs(seconds));
@@ -81,7 +88,7 @@ impl Leadership {
                     tracing::warn!("the lease in etcd has ended: this replica no longer leads");
                     return self.term.lose();
                 }
-                Err(status) if renewed.elapsed() > lease * 2 => {
+                Err(status) if self.clock.since(renewed) > lease * 2 => {
                     tracing::warn!(error = explain(&status), "the lease in etcd could not be renewed for two leases");
                     return self.term.lose();
                 }
@@ -100,6 +107,7 @@ async fn attempt(
     client: &Client,
     keys: &Keys,
     config: &Config,
+    clock: &Arc<dyn Clock>,
     reached: &mut bool,
 ) -> Result<Option<Leadership>, Status> {
     let found = client.range(RangeRequest { key: keys.leader.clone(), ..RangeRequest::default() }).await?;
@@ -109,7 +117,7 @@ async fn attempt(
         client.deleted(keys.leader.clone(), revision, WATCH).await?;
         return Ok(None);
     }
-    let asked = Moment::now();
+    let asked = clock.now();
     let lease_seconds = config.lease.as_secs().max(1);
     let granted = client.lease_grant(i64::try_from(lease_seconds).unwrap_or(i64::MAX)).await?;
     if !granted.error.is_empty() {
@@ -137,6 +145,6 @@ async fn attempt(
         let _unused = client.lease_revoke(granted.id).await;
         return Ok(None);
     };
-    let term = Term::new(asked, Duration::from_secs(lease_seconds));
-    Ok(Some(Leadership { lease: granted.id, lease_seconds, term, revision }))
+    let term = Term::by(clock.clone(), asked, Duration::from_secs(lease_seconds));
+    Ok(Some(Leadership { clock: clock.clone(), lease: granted.id, lease_seconds, term, revision }))
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use super::outside::{Connector, Outside};
+
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -30,8 +32,17 @@ pub struct Tls {
 #[derive(Debug)]
 struct Member {
     endpoint: Endpoint,
+    connector: Option<Connector>,
     channel: Mutex<Channel>,
     left_out: AtomicBool,
+}
+
+/// A connection that comes about when it is used.
+fn connect(endpoint: &Endpoint, connector: Option<&Connector>) -> Channel {
+    match connector {
+        None => endpoint.connect_lazy(),
+        Some(connector) => endpoint.connect_with_connector_lazy(connector.clone()),
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +54,7 @@ pub struct Members {
 
 impl Members {
     /// Connects lazily: an error here is one of configuration. Must be called inside a tokio runtime.
-    pub fn new(endpoints: &[String], tls: Option<&Tls>) -> Result<Members, tonic::transport::Error> {
+    pub fn new(endpoints: &[String], tls: Option<&Tls>, outside: &Outside) -> Result<Members, tonic::transport::Error> {
         let all = endpoints.iter().map(|address| {
             let mut endpoint = Endpoint::from_shared(address.clone())?
                 .connect_timeout(CONNECT)
@@ -60,8 +71,9 @@ impl Members {
                 }
                 endpoint = endpoint.tls_config(config)?;
             }
-            let channel = Mutex::new(endpoint.connect_lazy());
-            Ok(Member { endpoint, channel, left_out: AtomicBool::new(false) })
+            let connector = outside.network.clone().map(Connector);
+            let channel = Mutex::new(connect(&endpoint, connector.as_ref()));
+            Ok(Member { endpoint, connector, channel, left_out: AtomicBool::new(false) })
         });
         Ok(Members { all: all.collect::<Result<_, tonic::transport::Error>>()?, current: AtomicUsize::new(0) })
     }
@@ -84,7 +96,7 @@ impl Members {
         let next = (index + 1) % self.len();
         // Only the first of several calls that failed on it moves on; the others must not skip a healthy one.
         let _moved = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
-        *lock(&member.channel) = member.endpoint.connect_lazy();
+        *lock(&member.channel) = connect(&member.endpoint, member.connector.as_ref());
         !member.left_out.swap(true, Ordering::Relaxed)
     }
 
@@ -120,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_member_is_left_out_until_it_answers() {
         let addresses = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
-        let members = Members::new(&addresses, None).unwrap();
+        let members = Members::new(&addresses, None, &Outside::default()).unwrap();
         assert_eq!(members.choose(), 0);
         assert!(members.leave_out(0));
         assert!(!members.leave_out(0), "one probe is enough");

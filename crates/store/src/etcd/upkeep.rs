@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use super::client::{Client, explain};
 use super::messages::{AlarmRequest, StatusResponse};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::{Space, Usage};
 
 /// How often the space is looked at when little is written.
@@ -110,9 +110,9 @@ impl Upkeep {
     }
 
     /// Runs as long as this replica leads.
-    pub async fn run(&self, client: &Client, key: &[u8]) {
+    pub async fn run(&self, client: &Client, key: &[u8], clock: &dyn Clock) {
         let client = client.patient(PATIENCE);
-        let mut history = History { seen: self.revision(), since: Moment::now(), compacted: 0 };
+        let mut history = History { seen: self.revision(), since: clock.now(), compacted: 0 };
         let mut hinted: Option<Moment> = None;
         let (mut told, mut unseen) = (false, 0);
         loop {
@@ -127,7 +127,7 @@ impl Upkeep {
             }
             let pressed = self.take_in(&members) || (denied && unseen >= UNSEEN_BYTES_MAX);
             self.find_alarms(&client).await;
-            if let Some(revision) = history.due(self.revision(), pressed || self.space.is_full()) {
+            if let Some(revision) = history.due(clock.now(), self.revision(), pressed || self.space.is_full()) {
                 match client.compact(revision).await {
                     Ok(()) => {
                         unseen = 0;
@@ -138,8 +138,8 @@ impl Upkeep {
                     Err(status) => tracing::warn!(error = explain(&status), revision, "cannot compact etcd"),
                 }
             }
-            if hinted.is_none_or(|last| last.elapsed() > HINT) && hint(&members) {
-                hinted = Some(Moment::now());
+            if hinted.is_none_or(|last| clock.since(last) > HINT) && hint(&members) {
+                hinted = Some(clock.now());
             }
             self.looks.send_modify(|count| *count += 1);
         }
@@ -202,11 +202,11 @@ struct History {
 
 impl History {
     /// Up to which revision to compact now, if it is time.
-    fn due(&mut self, revision: i64, pressed: bool) -> Option<i64> {
+    fn due(&mut self, now: Moment, revision: i64, pressed: bool) -> Option<i64> {
         let mut due = None;
-        if self.since.elapsed() >= COMPACT {
+        if now.since(self.since) >= COMPACT {
             due = Some(self.seen);
-            (self.seen, self.since) = (revision, Moment::now());
+            (self.seen, self.since) = (revision, now);
         }
         if pressed && revision - self.compacted >= PRESSURE_REVISIONS {
             due = Some(revision);
@@ -294,14 +294,15 @@ mod tests {
 
     #[test]
     fn history_is_dropped_in_time_and_early_under_pressure() {
-        let mut history = History { seen: 5, since: Moment::now(), compacted: 0 };
-        assert_eq!(history.due(5000, false), None, "it is kept for a while");
-        assert_eq!(history.due(50, true), None, "not for a few revisions");
-        assert_eq!(history.due(5000, true), Some(5000));
+        let now = Moment::at(COMPACT);
+        let mut history = History { seen: 5, since: now, compacted: 0 };
+        assert_eq!(history.due(now, 5000, false), None, "it is kept for a while");
+        assert_eq!(history.due(now, 50, true), None, "not for a few revisions");
+        assert_eq!(history.due(now, 5000, true), Some(5000));
         history.compacted = 5000;
-        assert_eq!(history.due(5001, true), None);
-        history = History { seen: 7000, since: Moment::now().before(COMPACT), compacted: 5000 };
-        assert_eq!(history.due(9000, false), Some(7000), "what is younger than the last time is kept");
-        assert_eq!((history.seen, history.due(9000, false)), (9000, None));
+        assert_eq!(history.due(now, 5001, true), None);
+        history = History { seen: 7000, since: Moment::at(Duration::ZERO), compacted: 5000 };
+        assert_eq!(history.due(now, 9000, false), Some(7000), "what is younger than the last time is kept");
+        assert_eq!((history.seen, history.due(now, 9000, false)), (9000, None));
     }
 }
