@@ -14,10 +14,10 @@ use parking_lot::RwLock;
 use rules::GroupResource;
 use tokio::sync::watch;
 
-use super::event::{Event, EventKind, Publication};
+use super::event::{Event, Publication};
 use super::history::{self, ALL_BYTES_FREED, ALL_BYTES_MAX, History};
-use super::object::{Object, ObjectKey};
 use super::paged::Paged;
+use engine::{EventKind, Object, ObjectKey};
 
 /// Events handed to a watcher in one go, so that one far behind does not hold the lock long.
 const WATCH_BATCH_MAX: usize = 512;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use rules::GroupResource;
 use serde::Deserialize;
 
-use super::object::ObjectKey;
+use engine::ObjectKey;
 
 const PREFIX: &[u8] = b"k8s:enc:";
 const AESGCM: &str = "k8s:enc:aesgcm:v1:";

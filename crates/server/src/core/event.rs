@@ -3,26 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use engine::{Decided, Effect, EventKind, Object, ObjectKey};
 use families::BalanceLine;
-
-use super::object::{Object, ObjectKey};
-
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum EventKind {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl EventKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            EventKind::Added => "ADDED",
-            EventKind::Modified => "MODIFIED",
-            EventKind::Deleted => "DELETED",
-        }
-    }
-}
 
 /// One change of one object.
 #[derive(Debug)]
@@ -33,6 +15,12 @@ pub struct Event {
     pub previous: Option<Arc<Object>>,
     /// The line an unfiltered JSON watcher is sent, made once for all of them.
     line: OnceLock<Bytes>,
+}
+
+impl From<Effect> for Event {
+    fn from(Effect { kind, object, previous }: Effect) -> Event {
+        Event::new(kind, object, previous)
+    }
 }
 
 impl Event {
@@ -78,32 +66,4 @@ pub struct Publication {
     pub due_ms: Option<i64>,
     /// Some policy's status no longer shows what the ledger knows.
     pub stale_status: bool,
-}
-
-/// How many writes the accounts of each family granted, denied or put in line.
-#[derive(Default, Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
-    families: Vec<[u64; 3]>,
-}
-
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Decision {
-    Granted,
-    Denied,
-    Queued,
-}
-
-impl Decided {
-    pub fn note(&mut self, family: usize, decision: Decision) {
-        if self.families.len() <= family {
-            self.families.resize(family + 1, [0; 3]);
-        }
-        self.families[family][decision as usize] += 1;
-    }
-
-    /// Granted, denied and queued for each family, in the order of the families; those after the last with any are left
-    /// out.
-    pub fn by_family(&self) -> &[[u64; 3]] {
-        &self.families
-    }
 }

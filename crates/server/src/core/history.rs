@@ -93,9 +93,9 @@ mod tests {
     use rules::GroupResource;
 
     use super::super::cache::{Cache, WATCH_BATCH_BYTES_MAX, WatchPoll};
-    use super::super::event::{EventKind, Publication};
-    use super::super::object::{Object, ObjectKey};
+    use super::super::event::Publication;
     use super::*;
+    use engine::{EventKind, Object, ObjectKey};
 
     #[test]
     fn the_longest_are_cut_to_one_length() {

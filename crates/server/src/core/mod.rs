@@ -8,44 +8,28 @@
 //! [`Engine`] is owned by the sequencer and always ahead of the disk; [`Cache`] is what readers share and only ever
 //! holds what is durable. Nothing in here knows HTTP.
 
-mod audit;
-mod broken;
 pub mod cache;
-mod clock;
-pub mod command;
-mod countable;
-mod counted;
-mod decide;
+mod command;
 pub mod encryption;
-pub mod engine;
+mod engine;
 pub mod event;
-mod follow;
 pub mod history;
-mod identity;
-mod install;
 mod load;
-mod measured;
-pub mod object;
 pub mod paged;
-mod policies;
-mod put;
-mod recount;
-mod relief;
-mod room;
-mod snapshot_view;
-mod status;
-mod step_view;
+pub mod row;
 #[cfg(test)]
 mod tests;
 mod verify;
 
-pub use audit::Snapshot;
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
-pub use command::{Answer, AuditReport, Command, Expect, Postponed, Refused, Write, WriteKind, Written};
+pub use command::{Answer, Command};
 pub use encryption::{Encryption, EncryptionError};
 pub use engine::Engine;
-pub use event::{Decided, Decision, Event, EventKind, Publication};
+pub use event::{Event, Publication};
 pub use load::LoadError;
-pub use object::{Draft, DraftError, Object, ObjectKey, string_map};
-pub(crate) use status::PUBLISHED_MAX;
-pub use verify::{Verified, verify};
+pub use verify::verify;
+
+pub use ::engine::{
+    AuditReport, Decided, Decision, Draft, DraftError, EventKind, Expect, Object, ObjectKey, PUBLISHED_MAX, Postponed,
+    Refused, Snapshot, Verified, Write, WriteKind, Written, string_map,
+};

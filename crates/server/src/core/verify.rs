@@ -1,32 +1,13 @@
-//! Whether a stored state is sound: every object reads, every charge has its object, every account its policy, and the ledger is
-//! what a recount of the objects gives.
+//! Whether a stored state is sound.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
+use engine::Verified;
 use families::Families;
-use ledger::{Ledger, SubjectId};
-use serde_json::Value;
-use store::{Batch, Store, Table};
+use store::{Store, Table};
 
 use super::encryption::Encryption;
-use super::engine::Engine;
-use super::event::Publication;
-use super::load::{KeyValue, LoadError, read_object};
-use super::object::{Object, parse_uid};
-
-/// Problems that are spelled out; a state that is wrong everywhere is told as well by its first few.
-const PROBLEMS_MAX: usize = 100;
-
-/// What was looked at, and what is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    pub revision: u64,
-    pub objects: usize,
-    pub accounts: usize,
-    pub subjects: usize,
-    pub problems: Vec<String>,
-}
+use super::load::{LoadError, Rows, read_object};
 
 /// Looks at everything. The store is loaded twice: as it is, and as a server would. Where a server would not start because of
 /// objects that cannot be read, all of them are told. What objects are charged may depend on the time.
@@ -36,98 +17,20 @@ pub fn verify(
     encryption: Arc<Encryption>,
     now_ms: i64,
 ) -> Result<Verified, LoadError> {
-    let mut rows: Vec<KeyValue> = Vec::new();
     let mut unreadable = Verified::default();
-    store.load(&mut |table, key, value| match table {
-        Table::LEDGER => rows.push((key.into(), value.into())),
-        Table::OBJECTS => {
+    store.load(&mut |table, key, value| {
+        if table == Table::OBJECTS {
             unreadable.objects += 1;
             if let Err(why) = read_object(&encryption, key, value) {
                 unreadable.problem(why.to_string());
             }
         }
-        _ => {}
     })?;
     if !unreadable.problems.is_empty() {
         return Ok(unreadable);
     }
-    let ledger = Ledger::load(rows.iter().map(|(key, value)| (&**key, &**value)))?;
-    drop(rows);
-    let (mut engine, _) = Engine::load_encrypted(store, families, encryption)?;
-    let mut behind = std::mem::take(&mut engine.behind);
-    engine.advance(now_ms, &mut Batch::new(), &mut Publication::default());
-    // A start looks at everything once more and mends it; here it is told. What is still to be made is told as such.
-    behind.retain(|key| engine.stored(key).is_none());
-    engine.behind = behind;
-    Ok(engine.verify(&ledger))
-}
-
-impl Engine {
-    /// `stored` is the ledger as it was read, before a start closes what nobody owns.
-    fn verify(&self, stored: &Ledger) -> Verified {
-        let mut found = Verified { revision: self.revision, subjects: stored.subjects_live(), ..Verified::default() };
-        let mut uids: HashSet<SubjectId> = HashSet::new();
-        for object in self.shelves.values().flat_map(|shelf| shelf.values()) {
-            found.objects += 1;
-            uids.insert(object.uid);
-            if let Some(problem) = problem_of(object) {
-                found.problem(format!("{}: {problem}", object.key));
-            }
-            if object.revision > self.revision {
-                found.problem(format!(
-                    "{}: revision {} is ahead of the store's {}",
-                    object.key, object.revision, self.revision
-                ));
-            }
-        }
-        for (key, balance) in stored.balances() {
-            found.accounts += 1;
-            if self.policies.policy_of(stored, balance.account).is_none() {
-                found.problem(format!("account {} {}: there is no such policy", key.policy, key.resource));
-            }
-            for subject in stored.subjects_of(balance.account).into_iter().chain(stored.waiting_for(balance.account)) {
-                if !uids.contains(&subject) {
-                    let uid = uuid::Uuid::from_u128(subject.0);
-                    found.problem(format!(
-                        "account {} {}: charged by {uid}, which is no stored object",
-                        key.policy, key.resource
-                    ));
-                }
-            }
-        }
-        let report = self.snapshot().audit();
-        let untold = report.differing.saturating_sub(report.differences.len());
-        report.differences.into_iter().chain(report.broken).for_each(|difference| found.problem(difference));
-        if untold > 0 {
-            found.problem(format!("and {untold} further differences"));
-        }
-        found
-    }
-}
-
-impl Verified {
-    fn problem(&mut self, problem: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(problem);
-        }
-    }
-}
-
-fn problem_of(object: &Object) -> Option<String> {
-    let value: Value = match serde_json::from_slice(&object.json) {
-        Ok(value) => value,
-        Err(error) => return Some(format!("it is not JSON: {error}")),
-    };
-    let text = |field: &str| value.pointer(field).and_then(Value::as_str).unwrap_or_default();
-    for (field, expected) in [("/metadata/name", &*object.key.name), ("/metadata/namespace", &*object.key.namespace)] {
-        if text(field) != expected {
-            return Some(format!("{field} is {:?}, stored under {expected:?}", text(field)));
-        }
-    }
-    if parse_uid(text("/metadata/uid")) != Some(object.uid) {
-        return Some("metadata.uid is not the one it is charged by".to_owned());
-    }
-    let revision = object.revision.to_string();
-    (text("/metadata/resourceVersion") != revision)
-        .then(|| format!("metadata.resourceVersion is {:?}, stored at {revision}", text("/metadata/resourceVersion")))
+    let loaded = Rows::read(store, &encryption)?.loaded;
+    let ledger = loaded.ledger.clone();
+    let (engine, _) = engine::Engine::start(loaded, families);
+    Ok(engine.verify(&ledger, now_ms))
 }

@@ -499,7 +499,7 @@ impl Store for Spy {
         let found = &mut self.found;
         self.inner.load(&mut |table, key, value| {
             if table == Table::OBJECTS
-                && let Some(object) = ObjectKey::from_row(key).and_then(|key| Object::decode(key, value))
+                && let Some(object) = ObjectKey::from_row(key).and_then(|key| server::core::row::decode(key, value))
             {
                 found.stored.insert(object.key.to_string(), Arc::new(object));
             }

@@ -1,0 +1,413 @@
+//! The state machine: objects, namespaces, rules and the ledger, changed one command at a time.
+//!
+//! [`Engine::step`] is a decide-then-apply ladder: every refusal comes first, most specific first; after the ledger
+//! said yes nothing can fail, and object and charge go into the same batch.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use families::{Change, Families, Family, Refusal};
+use kinds::field_error::FieldError;
+use ledger::{AccountId, Ledger, SubjectId, Terms};
+use rules::cel::{Foresight, Program};
+use rules::{Compiled, GroupResource, Namespace, Rulebook};
+use serde_json::Value;
+
+use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Written};
+use crate::counted::CountedObjects;
+use crate::effects::{Effect, Effects, EventKind};
+use crate::follow::Changed;
+use crate::moments::Moments;
+use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
+use crate::policies::Policies;
+use crate::put::Put;
+use crate::relief::{RefusedDraft, Relief};
+use crate::room::{Room, is_renewal, makes_room};
+use crate::shelves::Shelves;
+
+/// The one owner of objects and ledger.
+pub struct Engine {
+    pub(crate) families: Families,
+    pub(crate) policy_resources: HashSet<GroupResource>,
+    pub(crate) projected_resources: HashSet<GroupResource>,
+    /// Resources whose objects decide what policies mean.
+    pub(crate) meaning: HashSet<GroupResource>,
+    /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.
+    pub(crate) shaped: HashSet<GroupResource>,
+    pub(crate) watched: HashSet<GroupResource>,
+    pub(crate) keeping: HashSet<GroupResource>,
+    /// Whether some family is asked about every write.
+    pub(crate) checks_everything: bool,
+    pub(crate) shelves: Shelves,
+    pub(crate) namespaces: BTreeMap<Arc<str>, NamespaceState>,
+    pub(crate) rulebook: Rulebook,
+    pub(crate) ledger: Ledger,
+    pub(crate) policies: Policies,
+    pub(crate) revision: u64,
+    /// Projected objects whose status is behind the ledger.
+    pub(crate) stale: BTreeSet<ObjectKey>,
+    /// Policies whose status a user wrote, and when the ledger takes it back.
+    pub(crate) written_status: BTreeMap<ObjectKey, i64>,
+    /// Accounts that changed in this group.
+    pub(crate) touched: Vec<AccountId>,
+    /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
+    pub(crate) subjects: HashMap<SubjectId, ObjectKey>,
+    /// What was written in this step, until what follows from it is known; and where policies came to look.
+    pub(crate) changed: Vec<Changed>,
+    pub(crate) reached: Vec<(ObjectKey, Arc<str>)>,
+    /// Objects that have to be looked at in the next steps, because they were too many for one.
+    pub(crate) behind: BTreeSet<ObjectKey>,
+    /// Objects that were granted in this step what they waited for.
+    pub(crate) woken: Vec<ObjectKey>,
+    /// Policies whose status names what they count, and what that is.
+    pub(crate) naming: HashSet<GroupResource>,
+    pub(crate) counted: CountedObjects,
+    /// Policies and claims as trees, by revision.
+    pub(crate) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
+    /// The latest time a command told.
+    pub(crate) clock_ms: i64,
+    /// Whether that is what the store said, and no command yet; and whether the store is to be told.
+    pub(crate) is_restored: bool,
+    pub(crate) clock_unsaved: bool,
+    /// When objects and policies mean something else.
+    pub(crate) moments: Moments,
+    /// Custom resources whose definition is being removed, or was: what is created now would be left behind.
+    pub(crate) leaving: HashSet<GroupResource>,
+    /// What measures now, and whether the store has been told.
+    pub(crate) measuring: u64,
+    pub(crate) measuring_unsaved: bool,
+    pub(crate) room: Room,
+    /// What the write at hand knows of the expressions it will be asked about.
+    pub(crate) foresight: Foresight,
+    /// The expressions it should have known of, on what, and the write itself, on its way back.
+    pub(crate) wanted: Vec<Program>,
+    pub(crate) wanted_of: Value,
+    pub(crate) postponed: Option<Box<Postponed>>,
+    /// What is told to whoever stores: objects of the steps since it was last taken, and how many bytes they are; and the rest.
+    pub(crate) writes: Vec<Effect>,
+    pub(crate) written_bytes: usize,
+    pub(crate) effects: Effects,
+}
+
+pub(crate) struct NamespaceState {
+    pub seen: Namespace,
+    pub terminating: bool,
+}
+
+impl Engine {
+    /// The number of the last write.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn shelves(&self) -> &Shelves {
+        &self.shelves
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Says what there is room for, from now on.
+    pub fn set_room(&mut self, room: Room) {
+        self.room = room;
+    }
+
+    /// Decides one write. One that needs expressions that take long comes back, and nothing has changed.
+    pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
+        let counts = !write.dry_run;
+        let written = self.write_and_follow(write);
+        if let Some(postponed) = self.postponed.take() {
+            return Err(postponed);
+        }
+        if let Err(refused) = &written
+            && counts
+        {
+            self.note_refused(refused);
+        }
+        Ok(written)
+    }
+
+    /// The objects that were written since the last time, in order.
+    pub fn take_writes(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.written_bytes = 0;
+        self.writes.drain(..)
+    }
+
+    fn write_and_follow(&mut self, write: Write) -> Result<Written, Refused> {
+        self.advance(write.now_ms);
+        let (now_ms, moved_from) = (write.now_ms, self.touched.len());
+        let written = self.write_one(write)?;
+        self.follow(moved_from, now_ms);
+        Ok(written)
+    }
+
+    fn write_one(&mut self, write: Write) -> Result<Written, Refused> {
+        let Write { key, kind, dry_run, now_ms, foresight } = write;
+        if !self.room.writes && !dry_run {
+            return Err(Refused::NoSpace);
+        }
+        self.foresight = foresight;
+        let stored = self.stored(&key).cloned();
+        match kind {
+            WriteKind::Create(draft) => {
+                self.check_namespace(&key)?;
+                if !key.fits_a_row() {
+                    return Err(Refused::Invalid(vec![FieldError::too_long("metadata.name", NAMES_BYTES_MAX)]));
+                }
+                if self.leaving.contains(&key.resource) {
+                    return Err(Refused::DefinitionTerminating);
+                }
+                if stored.is_some() {
+                    return Err(Refused::AlreadyExists);
+                }
+                // What is left is for deletions, and for the updates that lead to them.
+                if !self.room.growth {
+                    return Err(Refused::NoSpace);
+                }
+                let draft = self.shape(&key, draft, now_ms)?;
+                let compiled = self.compile(&key, &draft.value)?;
+                self.check_policies(&key, compiled.is_some())?;
+                self.check(&key, None, Some(&draft.value), now_ms)?;
+                let (ruling, relief) = match self.decide(&key, &draft, None) {
+                    Err(Refused::Denied(denials)) => {
+                        let refused = RefusedDraft { key: &key, draft: &draft, terms: None, now_ms };
+                        self.relieve(&refused, denials)?
+                    }
+                    Err(why) => return Err(self.put_off(WriteKind::Create(draft), why)),
+                    Ok(ruling) => (ruling, Relief::default()),
+                };
+                if dry_run {
+                    return Ok(self.preview(draft, key, None));
+                }
+                let put = Put { key, draft, before: None, compiled, ruling, status_at: None };
+                Ok(self.put_with(put, relief))
+            }
+            WriteKind::Update { draft, expect, status } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check(&stored, expect)?;
+                let draft = self.shape(&key, draft, now_ms)?;
+                let renews = is_renewal(&key, &stored, &draft) && self.room.renewals;
+                if !self.room.growth && !renews && !makes_room(&stored, &draft) {
+                    return Err(Refused::NoSpace);
+                }
+                if !status {
+                    self.check(&key, Some(&stored), Some(&draft.value), now_ms)?;
+                }
+                let compiled = if status { None } else { self.compile(&key, &draft.value)? };
+                // What happened is adopted. Labels and annotations did not happen, though they come with a status.
+                let reports = status && stored.has_marks_of(&draft.value);
+                let terms = if reports { Terms::Adopted } else { Terms::Enforced };
+                let (ruling, relief) = match self.decide(&key, &draft, Some(terms)) {
+                    Err(Refused::Denied(denials)) => {
+                        let refused = RefusedDraft { key: &key, draft: &draft, terms: Some(terms), now_ms };
+                        self.relieve(&refused, denials)?
+                    }
+                    Err(why) => return Err(self.put_off(WriteKind::Update { draft, expect, status }, why)),
+                    Ok(ruling) => (ruling, Relief::default()),
+                };
+                if dry_run {
+                    return Ok(self.preview(draft, key, Some(stored.revision)));
+                }
+                let status_at = status.then_some(now_ms);
+                let put = Put { key, draft, before: Some(stored), compiled, ruling, status_at };
+                Ok(self.put_with(put, relief))
+            }
+            WriteKind::Delete { expect, last } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check(&stored, expect)?;
+                self.check(&key, Some(&stored), None, now_ms)?;
+                if dry_run {
+                    return Ok(Written { object: stored, sequence: self.ledger.sequence() });
+                }
+                Ok(self.delete(stored, last))
+            }
+        }
+    }
+
+    /// Asks the families whether the state as it is lets an object be written so, or deleted. What is in a namespace that is
+    /// being removed goes without asking.
+    fn check(&self, key: &ObjectKey, old: Option<&Object>, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
+        if !self.checks_everything && !self.is_projected(&key.resource) {
+            return Ok(());
+        }
+        let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
+        let leaves = new.is_none_or(|new| new.pointer("/metadata/deletionTimestamp").is_some());
+        let mut old_value = None;
+        for (place, family) in self.families.iter().enumerate() {
+            let manifest = family.manifest();
+            if !manifest.checks_everything && (!manifest.projects(&key.resource) || (leaves && removed)) {
+                continue;
+            }
+            let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));
+            let change = Change { resource: &key.resource, namespace: &key.namespace, name: &key.name, old, new };
+            let checked = family.check(&change, &self.view(now_ms));
+            checked.map_err(|refusal| Refused::Said { family: place, refusal })?;
+        }
+        Ok(())
+    }
+
+    /// A refusal in plain words, on behalf of the family that the object is of.
+    pub(crate) fn refusal(&self, key: &ObjectKey, why: String) -> Refused {
+        let is_of = |family: &Arc<dyn Family>| family.manifest().projects(&key.resource);
+        let family = self.families.iter().position(is_of).unwrap_or_default();
+        Refused::Said { family, refusal: Refusal::forbidden(why) }
+    }
+
+    /// Whether objects of this resource may stand in a line.
+    pub(crate) fn may_wait(&self, resource: &GroupResource) -> bool {
+        self.projected_resources.contains(resource) && !self.policy_resources.contains(resource)
+    }
+
+    /// Why a write was refused; one that waits for expressions is kept for its sender.
+    fn put_off(&mut self, kind: WriteKind, why: Refused) -> Refused {
+        if !self.wanted.is_empty() {
+            let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
+            self.postponed = Some(Box::new(Postponed { kind, wanted, object }));
+        }
+        why
+    }
+
+    /// Gives the object its revision and writes it.
+    pub(crate) fn store(
+        &mut self,
+        draft: Draft,
+        key: &ObjectKey,
+        previous: Option<Arc<Object>>,
+    ) -> (Arc<Object>, Value) {
+        self.revision += 1;
+        let born = previous.as_ref().map_or(self.revision, |previous| previous.born);
+        let (object, value) = draft.finish(key.clone(), self.revision, born);
+        let object = Arc::new(object);
+        self.shelves.put(object.clone());
+        let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+        self.tell(Effect { kind, object: object.clone(), previous });
+        (object, value)
+    }
+
+    fn tell(&mut self, effect: Effect) {
+        self.written_bytes += effect.object.json.len();
+        self.writes.push(effect);
+    }
+
+    /// What else a stored object means: a policy is installed, a namespace is shown to selectors again.
+    /// `status_at` is set when only the status was written.
+    pub(crate) fn settle(
+        &mut self,
+        (object, value): (Arc<Object>, Value),
+        compiled: Option<Compiled>,
+        status_at: Option<i64>,
+    ) -> Written {
+        let key = &object.key;
+        self.name_subject(key, object.uid);
+        if key.resource.is("", "namespaces") {
+            self.namespace_stored(&key.name, &value);
+        }
+        self.note_leaving(key, &value);
+        if self.is_projected(&key.resource) {
+            self.subjects.insert(object.uid, key.clone());
+            match status_at {
+                Some(now_ms) => self.status_written(key, now_ms),
+                None => self.mark_stale(key.clone()),
+            }
+        }
+        if let Some(compiled) = compiled {
+            self.install(key, compiled);
+        }
+        if self.meaning.contains(&key.resource) {
+            self.recompile_dependents(&key.resource);
+        }
+        Written { object, sequence: self.ledger.sequence() }
+    }
+
+    pub(crate) fn delete(&mut self, stored: Arc<Object>, last: Option<Draft>) -> Written {
+        let key = stored.key.clone();
+        self.revision += 1;
+        self.release(&stored);
+        self.name_subject(&key, stored.uid);
+        let draft = last.or_else(|| Draft::new(stored.value()).ok());
+        let object = match draft {
+            Some(draft) => Arc::new(draft.finish(key.clone(), self.revision, stored.born).0),
+            None => stored.clone(),
+        };
+        self.shelves.remove(&key);
+        self.moments.forget(&key);
+        self.changed.push(Changed { before: Some(stored.clone()), after: None });
+        self.tell(Effect { kind: EventKind::Deleted, object: object.clone(), previous: Some(stored) });
+        if key.resource.is("", "namespaces") {
+            self.namespace_removed(&key.name);
+        }
+        if let Some(defined) = defined_by(&key) {
+            self.leaving.insert(defined);
+        }
+        if self.is_projected(&key.resource) {
+            self.subjects.remove(&object.uid);
+            self.stale.remove(&key);
+            if self.written_status.remove(&key).is_some() {
+                self.effects.status_written.push((key.clone(), false));
+            }
+        }
+        if self.policy_resources.contains(&key.resource) {
+            self.uninstall(&key);
+        }
+        if self.meaning.contains(&key.resource) {
+            self.recompile_dependents(&key.resource);
+        }
+        Written { object, sequence: self.ledger.sequence() }
+    }
+
+    /// Takes note of whether a definition is on its way out.
+    pub(crate) fn note_leaving(&mut self, key: &ObjectKey, value: &Value) {
+        let Some(defined) = defined_by(key) else { return };
+        if value.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+            self.leaving.insert(defined);
+        } else {
+            self.leaving.remove(&defined);
+        }
+    }
+
+    pub(crate) fn is_projected(&self, resource: &GroupResource) -> bool {
+        self.projected_resources.contains(resource)
+    }
+
+    fn preview(&self, draft: Draft, key: ObjectKey, revision: Option<u64>) -> Written {
+        Written { object: Arc::new(draft.preview(key, revision)), sequence: self.ledger.sequence() }
+    }
+
+    pub(crate) fn stored(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.shelves.get(key)
+    }
+
+    fn check_namespace(&self, key: &ObjectKey) -> Result<(), Refused> {
+        if key.namespace.is_empty() {
+            return Ok(());
+        }
+        match self.namespaces.get(&key.namespace) {
+            None => Err(Refused::NamespaceNotFound),
+            Some(namespace) if namespace.terminating => Err(Refused::NamespaceTerminating),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// The resource that a CustomResourceDefinition defines, as its name says.
+fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
+    if !key.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        return None;
+    }
+    let (plural, group) = key.name.split_once('.')?;
+    // No definition decides about what is built in, whatever it is called.
+    let is_builtin = kinds::builtin().iter().any(|one| one.group == group && one.plural == plural);
+    (!is_builtin).then(|| GroupResource::new(group, plural))
+}
+
+fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {
+    if expect.uid.is_some_and(|uid| uid != stored.uid) {
+        return Err(Refused::UidMismatch { stored: stored.uid });
+    }
+    match expect.revision {
+        Some(revision) if revision != stored.revision => Err(Refused::Conflict { revision: stored.revision }),
+        _ => Ok(()),
+    }
+}

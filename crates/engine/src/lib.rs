@@ -1,0 +1,54 @@
+//! The engine: objects, rules and ledger, changed one step at a time. What is written and what it is charged are decided
+//! together, with all that follows from it.
+//!
+//! ```text
+//! Write ──▶ Engine::write ──▶ Written, or Refused
+//!                 │
+//!                 ├─ take_writes ──▶ objects, for whoever stores them
+//!                 └─ seal ─────────▶ rows of the ledger, balances, facts: once a group of steps
+//! ```
+//!
+//! The engine reads no clock, no file and no socket. What it has to know comes in with a write or at its start
+//! ([`Loaded`]); what it did is told ([`Effect`], [`Effects`]), and whoever runs it stores that: the server in its own store,
+//! a test in memory ([`desk::Desk`]). Start reading at [`Engine`].
+
+mod audit;
+mod broken;
+mod clock;
+mod command;
+mod countable;
+mod counted;
+mod decide;
+pub mod desk;
+mod effects;
+mod engine;
+mod follow;
+mod identity;
+mod install;
+mod load;
+mod measured;
+mod moments;
+mod object;
+mod policies;
+mod put;
+mod recount;
+mod relief;
+mod room;
+mod shelves;
+mod snapshot_view;
+mod status;
+mod step_view;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use audit::Snapshot;
+pub use command::{AuditReport, Expect, Postponed, Refused, Write, WriteKind, Written};
+pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
+pub use engine::Engine;
+pub use load::Loaded;
+pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadable, parse_uid, string_map};
+pub use room::Room;
+pub use shelves::{Shelf, Shelves};
+pub use status::PUBLISHED_MAX;
+pub use verify::Verified;

@@ -1,0 +1,62 @@
+//! Objects by where they are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rules::GroupResource;
+
+use crate::object::{Object, ObjectKey};
+
+/// The objects of one resource, by namespace and name. Copies share what they have in common.
+pub type Shelf = imbl::OrdMap<(Arc<str>, Arc<str>), Arc<Object>>;
+
+/// All objects, as they are in this step.
+#[derive(Clone, Default)]
+pub struct Shelves {
+    shelves: HashMap<GroupResource, Shelf>,
+}
+
+impl Shelves {
+    pub fn of(&self, resource: &GroupResource) -> Option<&Shelf> {
+        self.shelves.get(resource)
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.of(&key.resource)?.get(&place(key))
+    }
+
+    pub fn put(&mut self, object: Arc<Object>) {
+        let shelf = self.shelves.entry(object.key.resource.clone()).or_default();
+        shelf.insert(place(&object.key), object);
+    }
+
+    pub fn remove(&mut self, key: &ObjectKey) {
+        if let Some(shelf) = self.shelves.get_mut(&key.resource) {
+            shelf.remove(&place(key));
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&GroupResource, &Shelf)> {
+        self.shelves.iter()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.shelves.values().flat_map(|shelf| shelf.values())
+    }
+
+    /// The objects of a resource in one namespace, by name.
+    pub fn within<'a>(
+        &'a self,
+        resource: &GroupResource,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let from = (namespace.clone(), Arc::from(""));
+        let namespace = namespace.clone();
+        let objects = self.of(resource).into_iter().flat_map(move |shelf| shelf.range(from.clone()..));
+        objects.map(|(_, object)| object).take_while(move |object| object.key.namespace == namespace)
+    }
+}
+
+fn place(key: &ObjectKey) -> (Arc<str>, Arc<str>) {
+    (key.namespace.clone(), key.name.clone())
+}

@@ -1,0 +1,123 @@
+//! Status as a projection of the ledger: mended behind the writes, never on their way.
+
+use families::{Affected, BalanceLine, Cause, Projected};
+
+use crate::broken::tell;
+use crate::effects::{Effects, Fact};
+use crate::engine::Engine;
+use crate::object::{Draft, ObjectKey};
+
+/// Statuses looked at in one step, so that ten thousand busy quotas do not stall admissions.
+pub const PUBLISHED_MAX: usize = 32;
+/// Bytes read and written after which a step looks at no further status: admissions wait for as long as it takes.
+const PUBLISHED_BYTES_MAX: usize = 1024 * 1024;
+/// How long a status that a user wrote is shown before the ledger's takes its place.
+const WRITTEN_STATUS_SHOWN_MS: i64 = 5_000;
+
+impl Engine {
+    pub(crate) fn mark_stale(&mut self, key: ObjectKey) {
+        self.stale.insert(key);
+        self.effects.stale_status = true;
+    }
+
+    pub(crate) fn status_written(&mut self, key: &ObjectKey, now_ms: i64) {
+        self.written_status.insert(key.clone(), now_ms.saturating_add(WRITTEN_STATUS_SHOWN_MS));
+        self.effects.status_written.push((key.clone(), true));
+        self.mark_stale(key.clone());
+    }
+
+    /// Writes the statuses that are behind, up to a bound; the answer says how many are left that could be written now.
+    /// On a disk that is almost full they wait: the room is for deletions.
+    pub fn publish_status(&mut self, now_ms: i64) -> usize {
+        if !self.room.growth {
+            self.effects.stale_status = !self.stale.is_empty() || !self.behind.is_empty();
+            return 0;
+        }
+        self.advance(now_ms);
+        self.catch_up(now_ms);
+        let due: Vec<ObjectKey> = self
+            .stale
+            .iter()
+            .filter(|key| self.written_status.get(*key).is_none_or(|until| *until <= now_ms))
+            .take(PUBLISHED_MAX)
+            .cloned()
+            .collect();
+        let (before, mut read) = (self.written_bytes, 0);
+        for key in due {
+            if self.written_bytes - before + read >= PUBLISHED_BYTES_MAX {
+                break;
+            }
+            read += self.stored(&key).map_or(0, |stored| stored.json.len());
+            self.stale.remove(&key);
+            if self.written_status.remove(&key).is_some() {
+                self.effects.status_written.push((key.clone(), false));
+            }
+            self.publish_one(&key, now_ms);
+        }
+        if !self.stale.is_empty() {
+            self.effects.stale_status = true;
+        }
+        let is_due = |key: &&ObjectKey| self.written_status.get(*key).is_none_or(|until| *until <= now_ms);
+        self.stale.iter().filter(is_due).count() + self.behind.len()
+    }
+
+    pub(crate) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64) {
+        let Some(stored) = self.stored(key).cloned() else { return };
+        let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };
+        let mut value = stored.value();
+        let projected = family.project(&key.resource, &mut value, &self.view(now_ms)) == Projected::Changed;
+        let told = self.broken(key).is_some_and(|why| tell(&mut value, key, &why, now_ms));
+        if !projected && !told {
+            return;
+        }
+        let cause = Cause::Shown { resource: &key.resource, object: &value };
+        let view = self.view(now_ms);
+        let affected: Vec<Affected> = self.families.iter().flat_map(|family| family.affected(&cause, &view)).collect();
+        for affected in affected {
+            match affected {
+                Affected::Status(place) => self.mark_stale(place.into()),
+                Affected::Object(place) => self.put_behind(place.into()),
+                Affected::Companion(_) => {}
+            }
+        }
+        match Draft::new(value) {
+            Ok(draft) => {
+                self.store(draft, key, Some(stored));
+            }
+            Err(error) => tracing::error!(%key, %error, "a projected status could not be written"),
+        }
+    }
+
+    /// Ends a group of steps: hands over the ledger's rows, and all that the steps did besides writing objects.
+    pub fn seal(&mut self, write: &mut dyn FnMut(ledger::Row<'_>)) -> Effects {
+        self.ledger.drain_changes(write);
+        if std::mem::take(&mut self.clock_unsaved) {
+            self.effects.facts.push(Fact::Clock(self.clock_ms));
+        }
+        if std::mem::take(&mut self.measuring_unsaved) {
+            self.effects.facts.push(Fact::Measuring(self.measuring));
+        }
+        self.effects.facts.extend(self.moments.drain());
+        self.effects.due_ms = self.next_due_ms();
+        self.publish_balances();
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Tells readers the balances of the accounts touched since the last time.
+    pub(crate) fn publish_balances(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort();
+        touched.dedup();
+        for account in touched.drain(..) {
+            let (Some(key), Some(balance)) = (self.ledger.key(account).cloned(), self.ledger.balance(account)) else {
+                continue;
+            };
+            if let Some(owner) = self.policies.owner(&self.ledger, account).cloned() {
+                self.mark_stale(owner);
+            }
+            let line = BalanceLine { resource: key.resource, bucket: key.bucket, balance };
+            self.effects.balances.push((key.policy, line));
+        }
+        self.touched = touched;
+    }
+}

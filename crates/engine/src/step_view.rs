@@ -1,0 +1,196 @@
+//! The engine as families see it while one step is decided: objects, rules and ledger, consistent to the last charge.
+
+use std::sync::Arc;
+
+use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
+use ledger::{AccountId, AccountKey, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
+use rules::{GroupResource, PolicyId};
+use serde_json::Value;
+
+use crate::engine::Engine;
+use crate::object::ObjectKey;
+
+/// Policies and claims kept as trees between two looks at them.
+const TREES_MAX: usize = 4096;
+
+pub(crate) struct StepView<'a> {
+    engine: &'a Engine,
+    now_ms: i64,
+    /// What is planned already, and shows in balances.
+    plan: Option<&'a Planner<'a>>,
+}
+
+impl Engine {
+    pub(crate) fn view(&self, now_ms: i64) -> StepView<'_> {
+        StepView { engine: self, now_ms, plan: None }
+    }
+
+    /// With balances as a plan would leave them.
+    pub(crate) fn view_of<'a>(&'a self, plan: &'a Planner<'a>, now_ms: i64) -> StepView<'a> {
+        StepView { engine: self, now_ms, plan: Some(plan) }
+    }
+}
+
+impl World for StepView<'_> {
+    fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        self.engine.objects_in(resource, &namespace.into()).map(|object| object.tree()).collect()
+    }
+
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let key = ObjectKey::new(resource.clone(), namespace, name);
+        let object = self.engine.stored(&key)?;
+        if !self.engine.projected_resources.contains(resource) {
+            return Some(Arc::new(object.value()));
+        }
+        // Every claim asks for its pool, whose status is long, and for the claims beside it.
+        let mut trees = self.engine.trees.borrow_mut();
+        if let Some((revision, tree)) = trees.get(&key)
+            && *revision == object.revision
+        {
+            return Some(tree.clone());
+        }
+        if trees.len() >= TREES_MAX {
+            trees.clear();
+        }
+        let tree = Arc::new(object.value());
+        trees.insert(key, (object.revision, tree.clone()));
+        Some(tree)
+    }
+
+    fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
+        self.engine.objects_in(resource, &namespace.into()).map(|object| object.parsed(make)).collect()
+    }
+
+    fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
+        let shelf = self.engine.shelves.of(resource);
+        shelf.into_iter().flat_map(|shelf| shelf.values()).map(|object| object.parsed(make)).collect()
+    }
+}
+
+impl Balances for StepView<'_> {
+    fn of(&self, policy: &str) -> Vec<BalanceLine> {
+        let mut lines: Vec<BalanceLine> =
+            self.engine.ledger.accounts_of(policy).filter_map(|id| self.balance_line(id)).collect();
+        lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
+        lines
+    }
+
+    fn view(&self) -> Option<&dyn View> {
+        Some(self)
+    }
+}
+
+impl View for StepView<'_> {
+    fn charged(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
+        let Engine { rulebook, counted, .. } = self.engine;
+        let Some(id) = rulebook.id(policy) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (uid, key) in counted.of(id) {
+            self.lines(id, uid, key, &mut found);
+            if found.len() >= max {
+                break;
+            }
+        }
+        found
+    }
+
+    fn holders(&self, policy: &str, account: &str, bucket: &str, max: usize) -> Vec<SubjectLine> {
+        let Engine { rulebook, ledger, subjects, counted, .. } = self.engine;
+        let key = AccountKey::new(policy, account, bucket);
+        let (Some(id), Some(account)) = (rulebook.id(policy), ledger.account(&key)) else { return Vec::new() };
+        let mut found = Vec::new();
+        for uid in ledger.subjects_of(account).into_iter().take(max) {
+            if let Some(key) = subjects.get(&uid).or_else(|| counted.key(uid)) {
+                self.lines(id, uid, key, &mut found);
+            }
+        }
+        found
+    }
+
+    fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine> {
+        let account = |key: &AccountKey| match self.plan {
+            Some(plan) => plan.account(key),
+            None => self.engine.ledger.account(key),
+        };
+        let accounts = self.engine.policies.part(account, policy, bucket).into_iter();
+        accounts.filter_map(|id| self.balance_line(id)).collect()
+    }
+
+    fn waits(&self, subject: SubjectId) -> bool {
+        self.engine.ledger.is_waiting(subject)
+    }
+
+    fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine> {
+        let Engine { ledger, subjects, .. } = self.engine;
+        let mut found = Vec::new();
+        for account in ledger.accounts_of(policy) {
+            let Some(key) = ledger.key(account).filter(|key| key.bucket.is_empty()) else { continue };
+            for uid in ledger.first_waiting_for(account, max) {
+                let (Some(object), Some(view)) = (subjects.get(&uid), ledger.subject(uid)) else { continue };
+                let Some(charge) = view.charges.iter().find(|charge| charge.account == account) else { continue };
+                found.push(line(uid, object, self.born(object), &key.resource, charge));
+            }
+        }
+        found
+    }
+
+    fn namespaces(&self, policy: &str) -> Vec<Arc<str>> {
+        let Some(id) = self.engine.rulebook.id(policy) else { return Vec::new() };
+        self.engine.rulebook.namespaces_of(id)
+    }
+
+    fn looks_into(&self, policy: &str, namespace: &str) -> bool {
+        self.engine.rulebook.id(policy).is_some_and(|id| self.engine.rulebook.looks_into(id, namespace))
+    }
+
+    fn explain(&self, subject: SubjectId) -> Explanation {
+        self.engine.ledger.explain(subject)
+    }
+
+    fn blocking(&self, subject: SubjectId) -> Vec<ExplainedLine> {
+        self.engine.ledger.blocking(subject)
+    }
+}
+
+impl StepView<'_> {
+    fn balance_line(&self, account: AccountId) -> Option<BalanceLine> {
+        let ledger = &self.engine.ledger;
+        let (key, balance) = match self.plan {
+            Some(plan) => (plan.key(account)?.clone(), plan.balance(account)?),
+            None => (ledger.key(account)?.clone(), ledger.balance(account)?),
+        };
+        Some(BalanceLine { resource: key.resource, bucket: key.bucket, balance })
+    }
+
+    /// What an object is charged on the accounts of a policy; nothing of what it waits for.
+    fn lines(&self, policy: PolicyId, uid: SubjectId, object: &ObjectKey, out: &mut Vec<SubjectLine>) {
+        let Engine { ledger, policies, .. } = self.engine;
+        let born = self.born(object);
+        let charges = ledger.subject(uid).map_or_else(Vec::new, SubjectView::into_charged);
+        for charge in charges.iter().filter(|charge| policies.owns(ledger, policy, charge.account)) {
+            let Some(key) = ledger.key(charge.account).filter(|key| key.bucket.is_empty()) else { continue };
+            out.push(line(uid, object, born, &key.resource, charge));
+        }
+    }
+
+    fn born(&self, object: &ObjectKey) -> u64 {
+        self.engine.stored(object).map_or(0, |stored| stored.born)
+    }
+}
+
+fn line(uid: SubjectId, object: &ObjectKey, born: u64, account: &Arc<str>, charge: &Charge) -> SubjectLine {
+    SubjectLine {
+        uid,
+        resource: object.resource.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        born,
+        account: account.clone(),
+        amount: charge.amount,
+        format: charge.format,
+    }
+}

@@ -1,0 +1,156 @@
+//! Expressions that take long are not worked out on the thread that decides.
+
+use rules::cel::{Program, evaluations};
+
+use super::*;
+
+/// Charges what an expression gives.
+struct Weight(Program);
+struct Weights;
+
+impl Measure for Weight {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        match self.0.eval_quantities(&[("object", subject.object)]) {
+            Ok(found) => found.iter().for_each(|one| out.charge(0, one.amount(), one.format())),
+            Err(why) => out.refuse(why.to_string()),
+        }
+        Ok(())
+    }
+}
+
+impl Family for Weights {
+    fn manifest(&self) -> &Manifest {
+        &Manifest { name: "weights", policies: &[Plural("example.com", "caps")], ..Manifest::EMPTY }
+    }
+
+    fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
+        vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+        let text = policy.object["spec"]["cel"].as_str().unwrap_or_default();
+        let program = Program::compile(text, &["object"])
+            .map_err(|why| vec![FieldError::invalid("spec.cel", text, why.to_string())])?;
+        Ok(Compiled {
+            accounts: vec![Account {
+                resource: "weight".into(),
+                limit: Limit::Enforced(Amount::from_units(100)),
+                limit_text: "100".into(),
+                discounts: false,
+            }],
+            rules: vec![Rule {
+                resources: vec![GroupResource::core("configmaps")],
+                reach: Reach::Namespace(policy.namespace.into()),
+                measure: Arc::new(Weight(program)),
+            }],
+            fingerprint: text.as_bytes().to_vec(),
+            until_ms: None,
+        })
+    }
+
+    fn project(&self, _: &GroupResource, _: &mut Value, _: &dyn Balances) -> Projected {
+        Projected::Unchanged
+    }
+
+    fn words(&self, denial: &Denial) -> String {
+        format!("over the weight {}", denial.name)
+    }
+}
+
+const LONG: &str = "object.spec.all(a, object.spec.all(b, a + b > 0)) ? 7 : 8";
+
+type Answer = Result<Result<Written, Refused>, Box<Postponed>>;
+
+struct Sender {
+    bench: Bench,
+    /// How many expressions were evaluated in the last step.
+    evaluated: u64,
+}
+
+impl Sender {
+    fn new() -> Self {
+        let mut bench = Bench::with(Families::new(vec![Arc::new(Weights)]));
+        bench.cap("long", json!({"cel": LONG})).unwrap();
+        Sender { bench, evaluated: 0 }
+    }
+
+    fn submit(&mut self, kind: WriteKind, dry_run: bool, foresight: Foresight) -> Answer {
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
+        let before = evaluations();
+        let answer = self.bench.desk.try_write(Write { key, kind, dry_run, now_ms: 0, foresight });
+        self.evaluated = evaluations() - before;
+        answer
+    }
+
+    fn create(&mut self, foresight: Foresight) -> Answer {
+        let draft = self.bench.draft("a", "x", json!({"spec": vec![1; 300]}));
+        self.submit(WriteKind::Create(draft), false, foresight)
+    }
+}
+
+/// As a request does it: on a thread of its own.
+fn elsewhere(postponed: Box<Postponed>) -> (WriteKind, Box<rules::cel::Known>) {
+    let (kind, known) = std::thread::spawn(move || postponed.evaluate()).join().unwrap();
+    (kind, Box::new(known))
+}
+
+#[test]
+fn a_long_expression_is_evaluated_before_the_decision() {
+    let mut sender = Sender::new();
+    let Err(postponed) = sender.create(Foresight::Asked) else { panic!("not put off") };
+    assert_eq!(sender.evaluated, 0);
+    assert_eq!(sender.bench.used("long").as_deref(), Some("0"), "nothing has changed");
+    let (kind, known) = elsewhere(postponed);
+    sender.submit(kind, false, Foresight::Known(known)).unwrap().unwrap();
+    assert_eq!(sender.evaluated, 0);
+    assert_eq!(sender.bench.used("long").as_deref(), Some("7"));
+    sender.bench.audit();
+}
+
+#[test]
+fn what_is_known_counts_for_the_same_object_and_expression_only() {
+    let mut sender = Sender::new();
+    let Err(postponed) = sender.create(Foresight::Asked) else { panic!("not put off") };
+    let (kind, known) = elsewhere(postponed);
+    sender.bench.change(&cap_key("long"), |cap| cap["spec"]["cel"] = LONG.replace('7', "9").into()).unwrap();
+    let Err(postponed) = sender.submit(kind, false, Foresight::Known(known)) else { panic!("not asked") };
+    assert_eq!(sender.evaluated, 0);
+    let (kind, known) = elsewhere(postponed);
+    let WriteKind::Create(mut draft) = kind else { panic!("a create") };
+    draft.value["data"] = json!({"other": "1"});
+    let Err(postponed) = sender.submit(WriteKind::Create(draft), false, Foresight::Known(known)) else {
+        panic!("another object was taken for the same");
+    };
+    let (kind, known) = elsewhere(postponed);
+    sender.submit(kind, false, Foresight::Known(known)).unwrap().unwrap();
+    assert_eq!(sender.bench.used("long").as_deref(), Some("9"));
+    sender.bench.audit();
+}
+
+#[test]
+fn short_expressions_share_the_time_there_is() {
+    let mut sender = Sender::new();
+    sender.bench.change(&cap_key("long"), |cap| cap["spec"]["cel"] = "object.spec.size()".into()).unwrap();
+    let Ok(Err(Refused::Denied(_))) = sender.create(Foresight::Asked) else { panic!("300 is over 100") };
+    assert_eq!(sender.evaluated, 1);
+    // Each is short, but a hundred of them are not: those that do not fit any more are asked for.
+    for i in 0..100 {
+        let cel = format!("object.spec.all(a, a != {i}) ? 0 : 1");
+        sender.bench.cap(&format!("c{i}"), json!({"cel": cel})).unwrap();
+    }
+    let Err(postponed) = sender.create(Foresight::Asked) else { panic!("not put off") };
+    assert!(sender.evaluated > 1 && sender.evaluated < 50, "{}", sender.evaluated);
+    assert_eq!(sender.evaluated + postponed.wanted.len() as u64, 101);
+}
+
+#[test]
+fn a_write_that_may_not_ask_again_has_the_time_there_is() {
+    let mut sender = Sender::new();
+    let nothing = Box::new(rules::cel::Known::evaluate(Vec::new(), &Value::Null));
+    let Ok(Err(Refused::Denied(denials))) = sender.create(Foresight::Last(nothing)) else {
+        panic!("not refused");
+    };
+    let message = denials[0].message.as_deref().unwrap_or_default();
+    assert!(message.contains("too expensive"), "{message}");
+    assert_eq!(sender.evaluated, 0);
+}

@@ -1,0 +1,140 @@
+//! The mechanism under a family that does everything in few lines ([`family`]).
+
+use serde_json::json;
+
+use super::*;
+
+mod family;
+
+const GROUP: &str = "toy.example.com";
+
+fn open(seats: i64) -> Bench {
+    let mut bench = Bench::with(Families::new(vec![Arc::new(family::Restaurant)]));
+    bench.create(GROUP, "rooms", "", "hall", json!({"spec": {"limit": seats}})).unwrap();
+    bench
+}
+
+impl Bench {
+    fn book(&mut self, name: &str, spec: Value) -> Written {
+        self.create(GROUP, "bookings", "a", name, json!({"spec": spec})).unwrap()
+    }
+
+    fn menu(&self) -> i64 {
+        let menu = self.desk.get(&ObjectKey::new(GroupResource::new(GROUP, "menus"), "a", "menu"));
+        menu.map_or(-1, |menu| menu.value()["spec"]["limit"].as_i64().unwrap())
+    }
+
+    /// All that a step could leave behind: numbers of steps and revisions, sums, accounts, rows.
+    fn traces(&mut self) -> (u64, u64, u64, usize, usize) {
+        let writes = self.desk.engine.take_writes().count();
+        let mut rows = 0;
+        let effects = self.desk.engine.seal(&mut |_| rows += 1);
+        let Engine { ledger, revision, .. } = &self.desk.engine;
+        (ledger.sequence(), *revision, ledger.digest(), ledger.accounts_open(), writes + rows + effects.facts.len())
+    }
+
+    fn bookings(&self) -> Vec<String> {
+        let bookings = GroupResource::new(GROUP, "bookings");
+        let all = self.desk.list(&bookings);
+        all.map(|booking| booking.key.name.to_string()).collect()
+    }
+}
+
+#[test]
+fn a_plate_makes_its_booking_and_takes_it_along() {
+    let mut bench = open(2);
+    assert_eq!(bench.menu(), 0, "the menu is there with the room");
+    bench.map("soup").unwrap();
+    bench.map("fish").unwrap();
+    assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
+    let before = bench.traces();
+    assert!(matches!(bench.map("cake"), Err(Refused::Denied(_))), "the room is full");
+    assert_eq!(bench.traces(), before, "nothing tells that anybody asked");
+    bench.delete("configmaps", "soup").unwrap();
+    assert_eq!((bench.menu(), bench.bookings().len()), (1, 1));
+    bench.map("cake").unwrap();
+    bench.audit();
+    let mut bench = bench.restart();
+    bench.audit();
+    assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
+}
+
+#[test]
+fn a_dry_run_leaves_no_trace_even_where_a_companion_would_be_made() {
+    let mut bench = open(1);
+    bench.create("", "namespaces", "", "b", json!({})).unwrap();
+    let before = bench.traces();
+    // The first booking there: its part of the room is not open yet.
+    let draft = bench.draft("b", "soup", json!({}));
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "b", "soup");
+    bench.write(key.clone(), WriteKind::Create(draft), true).unwrap();
+    assert_eq!(bench.traces(), before);
+    bench.map("fish").unwrap();
+    let before = bench.traces();
+    let kind = WriteKind::Create(bench.draft("b", "soup", json!({})));
+    let write = Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None };
+    let refused = bench.desk.engine.write(write);
+    assert!(matches!(refused, Ok(Err(Refused::Denied(_)))));
+    assert_eq!(bench.traces(), before, "no part of the room was opened for who was refused");
+    bench.audit();
+}
+
+#[test]
+fn whoever_waits_is_served_when_somebody_s_time_is_over() {
+    let mut bench = open(3);
+    bench.book("early", json!({"seats": 2, "untilMs": 1000}));
+    bench.book("large", json!({"seats": 3}));
+    assert_eq!(bench.menu(), 2, "the large one waits");
+    // A due moment is found again after a restart.
+    let mut bench = bench.restart();
+    bench.desk.publish(999);
+    assert_eq!(bench.menu(), 2);
+    bench.audit();
+    bench.desk.publish(1000);
+    assert_eq!(bench.menu(), 3);
+    bench.audit();
+}
+
+#[test]
+fn a_policy_means_something_else_when_its_moment_has_come() {
+    let mut bench = Bench::with(Families::new(vec![Arc::new(family::Restaurant)]));
+    bench.create(GROUP, "rooms", "", "hall", json!({"spec": {"limit": 3, "opensMs": 1000}})).unwrap();
+    bench.book("two", json!({"seats": 2}));
+    assert_eq!(bench.menu(), 0, "it waits until the room opens");
+    let mut bench = bench.restart();
+    bench.desk.publish(999);
+    assert_eq!(bench.menu(), 0);
+    bench.audit();
+    assert!(bench.desk.is_due(1000), "somebody has to tell the time then");
+    bench.desk.publish(1000);
+    assert_eq!(bench.menu(), 2);
+    bench.audit();
+    // After a start it is judged by the time it was judged by, and not as at the beginning of time.
+    let before = bench.desk.engine.ledger.digest();
+    let mut bench = bench.restart();
+    assert_eq!(bench.desk.engine.ledger.digest(), before);
+    bench.audit();
+    // A clock that was ahead is set right by a restart; whoever has a seat keeps it.
+    bench.desk.publish(500);
+    assert_eq!(bench.menu(), 2);
+    assert!(matches!(bench.map("soup").and(bench.map("fish")).and(bench.map("cake")), Err(Refused::Denied(_))));
+    bench.audit();
+    bench.desk.publish(1000);
+    bench.map("cake").unwrap();
+    bench.audit();
+}
+
+#[test]
+fn what_the_family_shapes_is_its_own_whoever_writes_it() {
+    let mut bench = open(3);
+    bench.book("two", json!({"seats": 2}));
+    let menu = ObjectKey::new(GroupResource::new(GROUP, "menus"), "a", "menu");
+    bench.change(&menu, |menu| menu["spec"]["limit"] = json!(99)).unwrap();
+    assert_eq!(bench.menu(), 2);
+    bench.write(menu, WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    assert_eq!(bench.menu(), 2, "it is made again in the commit that misses it");
+    let room = ObjectKey::new(GroupResource::new(GROUP, "rooms"), "", "hall");
+    bench.change(&room, |room| room["spec"]["limit"] = json!(1)).unwrap();
+    assert_eq!(bench.menu(), 2, "lowering a limit evicts nobody");
+    bench.audit();
+}
