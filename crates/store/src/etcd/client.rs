@@ -144,7 +144,7 @@ impl Client {
     pub async fn compact(&self, revision: i64) -> Result<(), Status> {
         let request = CompactionRequest { revision, physical: false };
         match self.call::<_, Ignored>("/etcdserverpb.KV/Compact", request).await {
-            Err(status) if status.code() == Code::OutOfRange && status.message().contains("compacted") => Ok(()),
+            Err(status) if is_compacted(&status) => Ok(()),
             outcome => outcome.map(drop),
         }
     }
@@ -367,12 +367,22 @@ where
     Ok(grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await?.into_inner())
 }
 
+/// Whether asking again may help.
+pub fn is_passing(status: &Status) -> bool {
+    Cure::of(status) != Cure::None
+}
+
 /// Whether asking again would change nothing: etcd has understood, and said no.
 pub fn is_final(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated)
 }
 
-fn timed_out(limit: Duration) -> Status {
+/// Whether what was asked for is history that was dropped.
+pub fn is_compacted(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && status.message().contains("compacted")
+}
+
+pub fn timed_out(limit: Duration) -> Status {
     Status::new(Code::DeadlineExceeded, format!("no answer within {limit:?}"))
 }
 

@@ -4,9 +4,20 @@
 //! write of etcd takes one entry of that log and counts the revision up by one at most, so the revision minus the log's
 //! index never grows in the life of a cluster, and jumps when it is restored. We keep that number beside the rows.
 
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+
+use super::client::{is_passing, timed_out};
 use super::commit::Writer;
-use super::messages::RangeRequest;
+use super::failed;
+use super::messages::{RangeRequest, ResponseHeader};
 use crate::StoreError;
+
+/// How long members are asked that do not answer, as any call is tried, and what is waited in between.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Between two numbers the true one lies: revision and index are read one after the other while others write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +36,40 @@ pub struct Found {
 
 /// Compares with what an earlier leader kept. An etcd that does not tell its index is not judged.
 pub async fn look(writer: &Writer) -> Result<Found, StoreError> {
-    let client = &writer.client;
-    let mut lead = None;
-    for member in 0..client.members() {
-        // The revision in it is older than the index, and the one asked for afterwards is younger.
-        let Ok(status) = client.standing(member, &writer.keys.leader).await else { continue };
-        let request = RangeRequest { key: writer.keys.leader.clone(), ..RangeRequest::default() };
-        let Ok(after) = client.range(request).await else { continue };
-        let (Some(before), Some(after)) = (status.header, after.header) else { continue };
-        let index = i64::try_from(status.raft_index).unwrap_or(i64::MAX);
-        lead = Some(Lead { least: before.revision.saturating_sub(index), most: after.revision.saturating_sub(index) });
-        break;
-    }
+    let lead = ask(writer).await?;
     let kept =
         writer.get(&writer.keys.lead).await?.and_then(|kept| Some(i64::from_be_bytes(kept.value.try_into().ok()?)));
     Ok(judge(lead, kept))
+}
+
+/// Asks one member after the other, again and again: right after a restore many calls fail, and who took that for an answer
+/// would not see it. `None`: we may not ask.
+async fn ask(writer: &Writer) -> Result<Option<Lead>, StoreError> {
+    let asking = async {
+        loop {
+            for member in 0..writer.client.members() {
+                match ask_one(writer, member).await {
+                    Ok(lead) => return Some(lead),
+                    Err(status) if is_passing(&status) => {}
+                    Err(_) => return None,
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let late = |_| failed("asking etcd whether it was restored", &timed_out(PATIENCE));
+    timeout(PATIENCE, asking).await.map_err(late)
+}
+
+async fn ask_one(writer: &Writer, member: usize) -> Result<Lead, Status> {
+    let key = &writer.keys.leader;
+    // The revision in it is older than the index, and the one asked for afterwards is younger.
+    let status = writer.client.standing(member, key).await?;
+    let after = writer.client.range(RangeRequest { key: key.clone(), ..RangeRequest::default() }).await?;
+    let revision = |header: Option<ResponseHeader>| header.map_or(0, |header| header.revision);
+    let index = i64::try_from(status.raft_index).unwrap_or(i64::MAX);
+    let least = revision(status.header).saturating_sub(index);
+    Ok(Lead { least, most: revision(after.header).saturating_sub(index) })
 }
 
 fn judge(lead: Option<Lead>, kept: Option<i64>) -> Found {
