@@ -2,6 +2,7 @@
 
 use tonic::Code;
 
+use super::client::is_compacted;
 use super::commit::{Parted, Writer, damaged};
 use super::journals::Counting;
 use super::messages::{KeyValue, RangeRequest, prefix_end};
@@ -24,8 +25,10 @@ pub struct Loading {
     pub parted: Parted,
     next: Vec<u8>,
     limit: i64,
-    /// All pages are read at the revision of the first.
+    /// All pages are read at the revision of the first, unless somebody compacts it away.
     revision: i64,
+    /// Pages of several revisions were read.
+    mixed: bool,
     rows_done: bool,
     /// Rows in parts that were read so far.
     long: usize,
@@ -49,6 +52,7 @@ impl Loading {
             parted: Parted::new(),
             limit: PAGE_ROWS_FIRST,
             revision: 0,
+            mixed: false,
             rows_done: false,
             long: 0,
         }
@@ -65,7 +69,15 @@ impl Loading {
         if !self.rows_done {
             return self.rows().await.map(Some);
         }
-        let Some(((table, key), count)) = self.parted.iter().nth(self.long) else { return Ok(None) };
+        let Some(((table, key), count)) = self.parted.iter().nth(self.long) else {
+            if self.mixed
+                && let Some(number) = self.number
+            {
+                // Nobody has written since the first page, so that all revisions read were the same to us.
+                self.writer.confirm(number).await?;
+            }
+            return Ok(None);
+        };
         let value = self.writer.read_parts(*table, key, *count).await?;
         self.long += 1;
         Ok(Some(Page::Long(*table, key.clone(), value)))
@@ -78,6 +90,8 @@ impl Loading {
             let request = RangeRequest { key, range_end, limit: self.limit, revision: self.revision, keys_only: false };
             match self.writer.client.range(request).await {
                 Ok(page) => break page,
+                // Others use this etcd as well, and compact it when it is full of what is theirs.
+                Err(status) if is_compacted(&status) && self.revision > 0 => (self.revision, self.mixed) = (0, true),
                 // Long rows made the page too large for one answer.
                 Err(status) if status.code() == Code::OutOfRange && self.limit > 1 => {
                     self.limit = (self.limit / 8).max(1);
