@@ -6,6 +6,8 @@ mod embedded;
 mod etcd;
 mod etcd_faults;
 mod etcd_journals;
+mod etcd_storm;
+mod fake_etcd;
 mod faults;
 mod golden;
 mod journals;
