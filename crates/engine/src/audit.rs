@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use families::{Affected, Cause, Change, Families, Family, Must, Plural, PolicyObject, Projected, holds};
+use families::{Affected, Cause, Change, Families, Family, Must, Origin, Plural, PolicyObject, Projected, holds};
 use kinds::field_error::join;
 use ledger::{AccountKey, Limit, State, SubjectId};
 use quantity::Amount;
@@ -307,7 +307,7 @@ impl Snapshot {
     fn check_kept(&self, family: &Arc<dyn Family>, policy: &Object, view: &SnapshotView<'_>, report: &mut AuditReport) {
         let value = policy.value();
         let ObjectKey { resource, namespace, name } = &policy.key;
-        let change = Change { resource, namespace, name, old: &value, new: Some(&value) };
+        let change = Change { resource, namespace, name, old: &value, new: Some(&value), origin: &Origin::default() };
         for affected in family.affected(&Cause::Written(&change), view) {
             let Affected::Object(place) = affected else { continue };
             let key = ObjectKey::from(place);

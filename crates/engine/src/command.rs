@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{Denial, Refusal};
+use families::{Denial, Origin, Refusal};
 use rules::cel::{Foresight, Known, Program};
 
 use crate::object::{Draft, Object, ObjectKey};
@@ -17,6 +17,16 @@ pub struct Write {
     pub now_ms: i64,
     /// What is known of the expressions that will be asked about the object.
     pub foresight: Foresight,
+    pub origin: Origin,
+}
+
+/// Several objects written or removed, in one step: all of it or nothing.
+#[derive(Debug)]
+pub struct Writes {
+    pub writes: Vec<(ObjectKey, WriteKind)>,
+    pub dry_run: bool,
+    pub now_ms: i64,
+    pub origin: Origin,
 }
 
 /// A write that was put off: some expressions would take too long on the thread that decides. Nothing has changed.

@@ -1,6 +1,6 @@
 //! How much of one object is counted.
 
-use families::Operation;
+use families::{DenialReason, Operation};
 use ledger::{CHARGE_MAX, Limit, SubjectId, Terms};
 use quantity::{Amount, Quantity};
 use rules::Verdict;
@@ -40,6 +40,7 @@ impl Engine {
             };
             let (asked, most) = (Quantity::new(line.amount, line.format), Quantity::new(charge.amount, line.format));
             denial.message = Some(format!("{key}: {asked} is more than can be counted of one object, which is {most}"));
+            denial.reason = DenialReason::Overflow;
             return Err(Refused::Denied(vec![denial]));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What rules and ledger say to a write: measured, decided, and told in the words of whoever refused. Nothing is changed until
 //! the whole step is applied.
 
-use families::{Denial, DenialLine, Operation};
+use families::{Denial, DenialLine, DenialReason, Operation};
 use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
 use rules::cel::{Foresight, Program, at_desk};
 use rules::{MeasureError, Subject, Verdict};
@@ -243,6 +243,12 @@ impl Engine {
             if line.reason != Reason::OverLimit
                 && let Some(mut denial) = self.policies.denial(&line.key.policy, operation)
             {
+                denial.reason = match line.reason {
+                    Reason::TooManyCharges => DenialReason::TooMany,
+                    Reason::Full => DenialReason::LineFull,
+                    Reason::Overflow => DenialReason::Overflow,
+                    Reason::UnknownAccount | Reason::Negative | Reason::OverLimit => DenialReason::Rule,
+                };
                 denial.message = Some(match line.reason {
                     Reason::TooManyCharges => format!(
                         "more than {CHARGES_MAX} amounts of quotas apply to this object ({}): \
@@ -259,7 +265,9 @@ impl Engine {
             let limit = line.limit.amount().unwrap_or_default();
             let compiled = self.rulebook.id(&line.key.policy).and_then(|id| self.rulebook.compiled(id));
             let account = compiled.and_then(|one| one.accounts.iter().find(|one| one.resource == line.key.resource));
+            let whole = charge.map_or(line.requested, |charge| charge.amount);
             let entry = DenialLine {
+                reason: if whole > limit { DenialReason::NeverFits } else { DenialReason::Full },
                 account: line.key.resource.clone(),
                 requested: line.requested,
                 requested_format: charge.map_or(line.format, |charge| charge.format),
@@ -269,14 +277,17 @@ impl Engine {
                 limit,
                 limit_text: account.map_or_else(|| limit.to_string().into(), |account| account.limit_text.clone()),
             };
-            match denials.iter_mut().find(|denial| denial.policy == line.key.policy) {
-                Some(denial) => denial.lines.push(entry),
+            let place = denials.iter().position(|denial| denial.policy == line.key.policy);
+            let denial = match place {
+                Some(place) => denials.get_mut(place),
                 None => {
-                    if let Some(mut denial) = self.policies.denial(&line.key.policy, operation) {
-                        denial.lines.push(entry);
-                        denials.push(denial);
-                    }
+                    denials.extend(self.policies.denial(&line.key.policy, operation));
+                    denials.last_mut().filter(|denial| denial.policy == line.key.policy)
                 }
+            };
+            if let Some(denial) = denial {
+                denial.reason = denial.reason.max(entry.reason);
+                denial.lines.push(entry);
             }
         }
         self.families.arrange(&mut denials);

@@ -8,7 +8,7 @@ use families::{BalanceLine, Balances, Families};
 use ledger::{Balance, Ledger};
 use rules::GroupResource;
 
-use crate::command::{Postponed, Refused, Write, Written};
+use crate::command::{Postponed, Refused, Write, Writes, Written};
 use crate::effects::{Effect, Effects, EventKind, Fact};
 use crate::engine::Engine;
 use crate::load::Loaded;
@@ -90,6 +90,13 @@ impl Desk {
     /// The same for a write that may come back for expressions that take long.
     pub fn try_write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
         let written = self.engine.write(write);
+        self.keep();
+        written
+    }
+
+    /// Decides several writes at once, and keeps what they did.
+    pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
+        let written = self.engine.write_all(writes);
         self.keep();
         written
     }

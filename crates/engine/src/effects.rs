@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::BalanceLine;
+use families::{BalanceLine, Origin};
 
 use crate::object::{Object, ObjectKey};
 
@@ -29,6 +29,8 @@ pub struct Effect {
     pub kind: EventKind,
     pub object: Arc<Object>,
     pub previous: Option<Arc<Object>>,
+    /// Whose write it is, or follows from.
+    pub origin: Origin,
 }
 
 /// What a group of steps did besides.

@@ -7,23 +7,20 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{Change, Families, Family, Refusal};
-use kinds::field_error::FieldError;
-use ledger::{AccountId, Ledger, SubjectId, Terms};
+use families::{Change, Families, Family, Origin, Refusal};
+use ledger::{AccountId, Ledger, SubjectId};
 use rules::cel::{Foresight, Program};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
 use serde_json::Value;
 
-use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Written};
+use crate::command::{Postponed, Refused, Written};
 use crate::counted::CountedObjects;
 use crate::effects::{Effect, Effects, EventKind};
 use crate::follow::Changed;
 use crate::moments::Moments;
-use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
+use crate::object::{Draft, Object, ObjectKey};
 use crate::policies::Policies;
-use crate::put::Put;
-use crate::relief::{RefusedDraft, Relief};
-use crate::room::{Room, is_renewal, makes_room};
+use crate::room::Room;
 use crate::shelves::Shelves;
 
 /// The one owner of objects and ledger.
@@ -86,6 +83,9 @@ pub struct Engine {
     pub(crate) postponed: Option<Box<Postponed>>,
     /// What is told to whoever stores: objects of the steps since it was last taken, and how many bytes they are; and the rest.
     pub(crate) writes: Vec<Effect>,
+    /// Of the write at hand; and of what nobody asked for.
+    pub(crate) origin: Origin,
+    pub(crate) own: Origin,
     pub(crate) written_bytes: usize,
     pub(crate) effects: Effects,
 }
@@ -114,121 +114,21 @@ impl Engine {
         self.room = room;
     }
 
-    /// Decides one write. One that needs expressions that take long comes back, and nothing has changed.
-    pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
-        let counts = !write.dry_run;
-        let written = self.write_and_follow(write);
-        if let Some(postponed) = self.postponed.take() {
-            return Err(postponed);
-        }
-        if let Err(refused) = &written
-            && counts
-        {
-            self.note_refused(refused);
-        }
-        Ok(written)
-    }
-
     /// The objects that were written since the last time, in order.
     pub fn take_writes(&mut self) -> std::vec::Drain<'_, Effect> {
         self.written_bytes = 0;
         self.writes.drain(..)
     }
 
-    fn write_and_follow(&mut self, write: Write) -> Result<Written, Refused> {
-        self.advance(write.now_ms);
-        let (now_ms, moved_from) = (write.now_ms, self.touched.len());
-        let written = self.write_one(write)?;
-        self.follow(moved_from, now_ms);
-        Ok(written)
-    }
-
-    fn write_one(&mut self, write: Write) -> Result<Written, Refused> {
-        let Write { key, kind, dry_run, now_ms, foresight } = write;
-        if !self.room.writes && !dry_run {
-            return Err(Refused::NoSpace);
-        }
-        self.foresight = foresight;
-        let stored = self.stored(&key).cloned();
-        match kind {
-            WriteKind::Create(draft) => {
-                self.check_namespace(&key)?;
-                if !key.fits_a_row() {
-                    return Err(Refused::Invalid(vec![FieldError::too_long("metadata.name", NAMES_BYTES_MAX)]));
-                }
-                if self.leaving.contains(&key.resource) {
-                    return Err(Refused::DefinitionTerminating);
-                }
-                if stored.is_some() {
-                    return Err(Refused::AlreadyExists);
-                }
-                // What is left is for deletions, and for the updates that lead to them.
-                if !self.room.growth {
-                    return Err(Refused::NoSpace);
-                }
-                let draft = self.shape(&key, draft, now_ms)?;
-                let compiled = self.compile(&key, &draft.value)?;
-                self.check_policies(&key, compiled.is_some())?;
-                self.check(&key, None, Some(&draft.value), now_ms)?;
-                let (ruling, relief) = match self.decide(&key, &draft, None) {
-                    Err(Refused::Denied(denials)) => {
-                        let refused = RefusedDraft { key: &key, draft: &draft, terms: None, now_ms };
-                        self.relieve(&refused, denials)?
-                    }
-                    Err(why) => return Err(self.put_off(WriteKind::Create(draft), why)),
-                    Ok(ruling) => (ruling, Relief::default()),
-                };
-                if dry_run {
-                    return Ok(self.preview(draft, key, None));
-                }
-                let put = Put { key, draft, before: None, compiled, ruling, status_at: None };
-                Ok(self.put_with(put, relief))
-            }
-            WriteKind::Update { draft, expect, status } => {
-                let stored = stored.ok_or(Refused::NotFound)?;
-                check(&stored, expect)?;
-                let draft = self.shape(&key, draft, now_ms)?;
-                let renews = is_renewal(&key, &stored, &draft) && self.room.renewals;
-                if !self.room.growth && !renews && !makes_room(&stored, &draft) {
-                    return Err(Refused::NoSpace);
-                }
-                if !status {
-                    self.check(&key, Some(&stored), Some(&draft.value), now_ms)?;
-                }
-                let compiled = if status { None } else { self.compile(&key, &draft.value)? };
-                // What happened is adopted. Labels and annotations did not happen, though they come with a status.
-                let reports = status && stored.has_marks_of(&draft.value);
-                let terms = if reports { Terms::Adopted } else { Terms::Enforced };
-                let (ruling, relief) = match self.decide(&key, &draft, Some(terms)) {
-                    Err(Refused::Denied(denials)) => {
-                        let refused = RefusedDraft { key: &key, draft: &draft, terms: Some(terms), now_ms };
-                        self.relieve(&refused, denials)?
-                    }
-                    Err(why) => return Err(self.put_off(WriteKind::Update { draft, expect, status }, why)),
-                    Ok(ruling) => (ruling, Relief::default()),
-                };
-                if dry_run {
-                    return Ok(self.preview(draft, key, Some(stored.revision)));
-                }
-                let status_at = status.then_some(now_ms);
-                let put = Put { key, draft, before: Some(stored), compiled, ruling, status_at };
-                Ok(self.put_with(put, relief))
-            }
-            WriteKind::Delete { expect, last } => {
-                let stored = stored.ok_or(Refused::NotFound)?;
-                check(&stored, expect)?;
-                self.check(&key, Some(&stored), None, now_ms)?;
-                if dry_run {
-                    return Ok(Written { object: stored, sequence: self.ledger.sequence() });
-                }
-                Ok(self.delete(stored, last))
-            }
-        }
-    }
-
     /// Asks the families whether the state as it is lets an object be written so, or deleted. What is in a namespace that is
     /// being removed goes without asking.
-    fn check(&self, key: &ObjectKey, old: Option<&Object>, new: Option<&Value>, now_ms: i64) -> Result<(), Refused> {
+    pub(crate) fn check(
+        &self,
+        key: &ObjectKey,
+        old: Option<&Object>,
+        new: Option<&Value>,
+        now_ms: i64,
+    ) -> Result<(), Refused> {
         if !self.checks_everything && !self.is_projected(&key.resource) {
             return Ok(());
         }
@@ -241,7 +141,14 @@ impl Engine {
                 continue;
             }
             let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));
-            let change = Change { resource: &key.resource, namespace: &key.namespace, name: &key.name, old, new };
+            let change = Change {
+                resource: &key.resource,
+                namespace: &key.namespace,
+                name: &key.name,
+                old,
+                new,
+                origin: &self.origin,
+            };
             let checked = family.check(&change, &self.view(now_ms));
             checked.map_err(|refusal| Refused::Said { family: place, refusal })?;
         }
@@ -260,15 +167,6 @@ impl Engine {
         self.projected_resources.contains(resource) && !self.policy_resources.contains(resource)
     }
 
-    /// Why a write was refused; one that waits for expressions is kept for its sender.
-    fn put_off(&mut self, kind: WriteKind, why: Refused) -> Refused {
-        if !self.wanted.is_empty() {
-            let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
-            self.postponed = Some(Box::new(Postponed { kind, wanted, object }));
-        }
-        why
-    }
-
     /// Gives the object its revision and writes it.
     pub(crate) fn store(
         &mut self,
@@ -282,13 +180,13 @@ impl Engine {
         let object = Arc::new(object);
         self.shelves.put(object.clone());
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
-        self.tell(Effect { kind, object: object.clone(), previous });
+        self.tell(kind, object.clone(), previous);
         (object, value)
     }
 
-    fn tell(&mut self, effect: Effect) {
-        self.written_bytes += effect.object.json.len();
-        self.writes.push(effect);
+    fn tell(&mut self, kind: EventKind, object: Arc<Object>, previous: Option<Arc<Object>>) {
+        self.written_bytes += object.json.len();
+        self.writes.push(Effect { kind, object, previous, origin: self.origin.clone() });
     }
 
     /// What else a stored object means: a policy is installed, a namespace is shown to selectors again.
@@ -334,7 +232,7 @@ impl Engine {
         self.shelves.remove(&key);
         self.moments.forget(&key);
         self.changed.push(Changed { before: Some(stored.clone()), after: None });
-        self.tell(Effect { kind: EventKind::Deleted, object: object.clone(), previous: Some(stored) });
+        self.tell(EventKind::Deleted, object.clone(), Some(stored));
         if key.resource.is("", "namespaces") {
             self.namespace_removed(&key.name);
         }
@@ -371,23 +269,8 @@ impl Engine {
         self.projected_resources.contains(resource)
     }
 
-    fn preview(&self, draft: Draft, key: ObjectKey, revision: Option<u64>) -> Written {
-        Written { object: Arc::new(draft.preview(key, revision)), sequence: self.ledger.sequence() }
-    }
-
     pub(crate) fn stored(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         self.shelves.get(key)
-    }
-
-    fn check_namespace(&self, key: &ObjectKey) -> Result<(), Refused> {
-        if key.namespace.is_empty() {
-            return Ok(());
-        }
-        match self.namespaces.get(&key.namespace) {
-            None => Err(Refused::NamespaceNotFound),
-            Some(namespace) if namespace.terminating => Err(Refused::NamespaceTerminating),
-            Some(_) => Ok(()),
-        }
     }
 }
 
@@ -400,14 +283,4 @@ fn defined_by(key: &ObjectKey) -> Option<GroupResource> {
     // No definition decides about what is built in, whatever it is called.
     let is_builtin = kinds::builtin().iter().any(|one| one.group == group && one.plural == plural);
     (!is_builtin).then(|| GroupResource::new(group, plural))
-}
-
-fn check(stored: &Object, expect: Expect) -> Result<(), Refused> {
-    if expect.uid.is_some_and(|uid| uid != stored.uid) {
-        return Err(Refused::UidMismatch { stored: stored.uid });
-    }
-    match expect.revision {
-        Some(revision) if revision != stored.revision => Err(Refused::Conflict { revision: stored.revision }),
-        _ => Ok(()),
-    }
 }

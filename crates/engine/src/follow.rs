@@ -164,7 +164,7 @@ impl Engine {
             }
             let old = changed.before.as_ref().map_or(Value::Null, |object| object.value());
             let new = changed.after.as_ref().map(|object| object.value());
-            let change = Change { resource, namespace, name, old: &old, new: new.as_ref() };
+            let change = Change { resource, namespace, name, old: &old, new: new.as_ref(), origin: &self.origin };
             let affected = watching.iter().flat_map(|family| family.affected(&Cause::Written(&change), &view));
             affected.collect::<Vec<_>>()
         };
@@ -245,7 +245,7 @@ impl Engine {
             };
             let value = stored.value();
             let ObjectKey { resource, namespace, name } = &policy;
-            let change = Change { resource, namespace, name, old: &value, new: Some(&value) };
+            let change = Change { resource, namespace, name, old: &value, new: Some(&value), origin: &self.own };
             let affected = family.affected(&Cause::Written(&change), &self.view(self.clock_ms));
             kept.extend(affected.into_iter().filter_map(|one| match one {
                 Affected::Object(place) => Some(ObjectKey::from(place)),

@@ -41,9 +41,10 @@ mod step_view;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod write;
 
 pub use audit::Snapshot;
-pub use command::{AuditReport, Expect, Postponed, Refused, Write, WriteKind, Written};
+pub use command::{AuditReport, Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
 pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
 pub use engine::Engine;
 pub use load::Loaded;
@@ -52,3 +53,4 @@ pub use room::Room;
 pub use shelves::{Shelf, Shelves};
 pub use status::PUBLISHED_MAX;
 pub use verify::Verified;
+pub use write::WRITES_MAX;

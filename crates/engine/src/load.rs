@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::Families;
+use families::{Families, Origin};
 use ledger::{Ledger, SubjectId};
 use rules::cel::Foresight;
 use rules::{GroupResource, Rulebook};
@@ -49,6 +49,7 @@ impl Engine {
         }
         engine.moments = Moments::told(moments);
         engine.reinstall();
+        engine.effects.due_ms = engine.next_due_ms();
         let effects = std::mem::take(&mut engine.effects);
         (engine, effects)
     }
@@ -98,6 +99,8 @@ impl Engine {
             leaving: HashSet::new(),
             room: Room::default(),
             writes: Vec::new(),
+            own: Origin::internal("engine"),
+            origin: Origin::default(),
             written_bytes: 0,
             effects: Effects::default(),
         }

@@ -25,10 +25,10 @@ impl Moments {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Looks at it again at this moment, unless it is looked at before that.
+    /// Looks at it again at this moment, unless it is looked at before that; the last moment there is never comes.
     pub fn note(&mut self, key: &ObjectKey, at: i64) {
         let earlier = self.of.get(key).is_some_and(|known| *known <= at);
-        if !earlier {
+        if !earlier && at < i64::MAX {
             self.forget(key);
             self.by_time.insert((at, key.clone()));
             self.of.insert(key.clone(), at);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use families::{Denial, Operation};
+use families::{Denial, DenialReason, Operation};
 use ledger::{AccountId, AccountKey, Charge, Ledger, LedgerError, Limit, Terms};
 use rules::{Line, PolicyId};
 
@@ -129,6 +129,7 @@ impl Policies {
             operation,
             lines: Vec::new(),
             message: None,
+            reason: DenialReason::Rule,
         })
     }
 }

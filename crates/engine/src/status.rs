@@ -33,6 +33,7 @@ impl Engine {
             self.effects.stale_status = !self.stale.is_empty() || !self.behind.is_empty();
             return 0;
         }
+        self.origin = self.own.clone();
         self.advance(now_ms);
         self.catch_up(now_ms);
         let due: Vec<ObjectKey> = self

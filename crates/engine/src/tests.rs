@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{Balances, Denial, Families, Family, Manifest, Plural, PolicyObject, Projected, World};
+use families::{Balances, Denial, Families, Family, Manifest, Origin, Plural, PolicyObject, Projected, World};
 use kinds::field_error::FieldError;
 use ledger::Limit;
 use quantity::{Amount, Format};
@@ -25,6 +25,7 @@ mod pools;
 mod quota;
 mod rows;
 mod storm;
+mod together;
 mod toy;
 mod trees;
 mod upkeep;
@@ -124,7 +125,7 @@ impl Bench {
     }
 
     fn write_at(&mut self, now_ms: i64, key: ObjectKey, kind: WriteKind, dry_run: bool) -> Result<Written, Refused> {
-        self.desk.write(Write { key, kind, dry_run, now_ms, foresight: Foresight::None })
+        self.desk.write(Write { key, kind, dry_run, now_ms, foresight: Foresight::None, origin: Origin::default() })
     }
 
     fn draft(&mut self, namespace: &str, name: &str, mut object: Value) -> Draft {

@@ -8,6 +8,7 @@ use rules::{Compiled, GroupResource, Namespace, Reach};
 use serde_json::Value;
 
 use crate::consequence::{Affected, Cause, Must};
+use crate::identity::Origin;
 use crate::manifest::{Manifest, Plural, Plurals, holds};
 use crate::metrics::{Samples, Survey};
 use crate::refusal::{Denial, Refusal};
@@ -42,6 +43,7 @@ pub struct Admission<'a> {
     pub name: &'a str,
     pub object: &'a mut Value,
     pub old: Option<&'a Value>,
+    pub origin: &'a Origin,
 }
 
 /// A change to an object of the family's own kinds, at the moment it is decided.
@@ -52,6 +54,8 @@ pub struct Change<'a> {
     pub old: &'a Value,
     /// `None` when the object is deleted.
     pub new: Option<&'a Value>,
+    /// Who made it; or who made what it follows from.
+    pub origin: &'a Origin,
 }
 
 /// What a projection found out.

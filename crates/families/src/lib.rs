@@ -6,6 +6,7 @@
 pub mod capsule;
 mod consequence;
 pub mod family;
+pub mod identity;
 pub mod kubernetes;
 mod manifest;
 pub mod metrics;
@@ -18,8 +19,9 @@ pub use consequence::{
 };
 pub(crate) use family::put_status;
 pub use family::{Admission, Change, Families, Family, Operation, Picks, PolicyObject, Projected, Right, picks};
+pub use identity::{Identity, Origin};
 pub use manifest::{Manifest, Plural, Plurals, holds};
-pub use refusal::{Denial, DenialLine, Refusal, RefusalCause, RefusalKind};
+pub use refusal::{Denial, DenialLine, DenialReason, Refusal, RefusalCause, RefusalKind};
 pub use view::{BalanceLine, Balances, Nothing, Parsed, SubjectLine, View, World};
 pub use virtuals::{VirtualResource, VirtualWrite};
 

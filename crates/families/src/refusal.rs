@@ -60,6 +60,39 @@ pub struct Denial {
     pub lines: Vec<DenialLine>,
     /// Set when a rule refused in its own words ([`rules::Refusal`]) instead of an account.
     pub message: Option<String>,
+    /// Of the accounts' reasons the one that is hardest to do something about.
+    pub reason: DenialReason,
+}
+
+/// Why an account said no, or a rule; those that are harder to do something about come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DenialReason {
+    /// A rule refused in its own words.
+    Rule,
+    /// Too little is left: what others let go of makes room.
+    Full,
+    /// More is asked for than the limit: nothing that others let go of makes room.
+    NeverFits,
+    /// The line of those who wait is as long as it may be.
+    LineFull,
+    /// More policies look at the object than may charge one.
+    TooMany,
+    /// It is more than can be counted.
+    Overflow,
+}
+
+impl DenialReason {
+    /// As programs are told.
+    pub fn name(self) -> &'static str {
+        match self {
+            DenialReason::Rule => "QuotaRule",
+            DenialReason::Full => "QuotaExceeded",
+            DenialReason::NeverFits => "QuotaNeverFits",
+            DenialReason::LineFull => "QuotaLineFull",
+            DenialReason::TooMany => "TooManyQuotas",
+            DenialReason::Overflow => "QuotaOverflow",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,4 +106,5 @@ pub struct DenialLine {
     pub limit: Amount,
     /// The limit as the policy writes it.
     pub limit_text: Arc<str>,
+    pub reason: DenialReason,
 }

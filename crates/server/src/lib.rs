@@ -13,7 +13,6 @@ pub mod config;
 pub mod core;
 pub mod files;
 pub mod front;
-pub mod identity;
 pub mod inflight;
 pub mod listen;
 pub mod metrics;
@@ -21,3 +20,5 @@ pub mod registry;
 pub mod request;
 pub mod serve;
 pub mod tls;
+
+pub use families::identity;

@@ -226,8 +226,14 @@ fn a_limited_resource_is_covered_by_a_quota_of_the_same_group_of_writes() {
     let service = bench.draft("a", "one", balancer());
     for (resource, name, draft) in [("resourcequotas", "q", quota), ("services", "one", service)] {
         let key = ObjectKey::new(GroupResource::core(resource), "a", name);
-        let write =
-            Write { key, kind: WriteKind::Create(draft), dry_run: false, now_ms: 0, foresight: Foresight::None };
+        let write = Write {
+            key,
+            kind: WriteKind::Create(draft),
+            dry_run: false,
+            now_ms: 0,
+            foresight: Foresight::None,
+            origin: Origin::default(),
+        };
         bench.desk.engine.write(write).unwrap().unwrap();
     }
     bench.desk.keep();

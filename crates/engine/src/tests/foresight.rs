@@ -77,7 +77,8 @@ impl Sender {
     fn submit(&mut self, kind: WriteKind, dry_run: bool, foresight: Foresight) -> Answer {
         let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "x");
         let before = evaluations();
-        let answer = self.bench.desk.try_write(Write { key, kind, dry_run, now_ms: 0, foresight });
+        let answer =
+            self.bench.desk.try_write(Write { key, kind, dry_run, now_ms: 0, foresight, origin: Origin::default() });
         self.evaluated = evaluations() - before;
         answer
     }

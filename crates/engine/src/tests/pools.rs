@@ -249,7 +249,8 @@ fn quotas_too_long_for_one_commit_follow_in_bounded_steps() {
     value["spec"]["quota"]["hard"]["services"] = json!("3");
     value["spec"]["defaults"]["services"] = json!("0");
     let kind = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: false };
-    let write = Write { key: pool, kind, dry_run: false, now_ms: 0, foresight: Foresight::None };
+    let write =
+        Write { key: pool, kind, dry_run: false, now_ms: 0, foresight: Foresight::None, origin: Origin::default() };
     bench.desk.engine.write(write).unwrap().unwrap();
     let bytes = bench.desk.engine.written_bytes;
     assert!(bytes < 20 << 20, "{bytes} bytes in one commit");

@@ -6,9 +6,9 @@ use super::*;
 
 mod family;
 
-const GROUP: &str = "toy.example.com";
+pub(super) const GROUP: &str = "toy.example.com";
 
-fn open(seats: i64) -> Bench {
+pub(super) fn open(seats: i64) -> Bench {
     let mut bench = Bench::with(Families::new(vec![Arc::new(family::Restaurant)]));
     bench.create(GROUP, "rooms", "", "hall", json!({"spec": {"limit": seats}})).unwrap();
     bench
@@ -25,7 +25,7 @@ impl Bench {
     }
 
     /// All that a step could leave behind: numbers of steps and revisions, sums, accounts, rows.
-    fn traces(&mut self) -> (u64, u64, u64, usize, usize) {
+    pub(super) fn traces(&mut self) -> (u64, u64, u64, usize, usize) {
         let writes = self.desk.engine.take_writes().count();
         let mut rows = 0;
         let effects = self.desk.engine.seal(&mut |_| rows += 1);
@@ -72,7 +72,7 @@ fn a_dry_run_leaves_no_trace_even_where_a_companion_would_be_made() {
     bench.map("fish").unwrap();
     let before = bench.traces();
     let kind = WriteKind::Create(bench.draft("b", "soup", json!({})));
-    let write = Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None };
+    let write = Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None, origin: Origin::default() };
     let refused = bench.desk.engine.write(write);
     assert!(matches!(refused, Ok(Err(Refused::Denied(_)))));
     assert_eq!(bench.traces(), before, "no part of the room was opened for who was refused");
@@ -85,13 +85,28 @@ fn whoever_waits_is_served_when_somebody_s_time_is_over() {
     bench.book("early", json!({"seats": 2, "untilMs": 1000}));
     bench.book("large", json!({"seats": 3}));
     assert_eq!(bench.menu(), 2, "the large one waits");
-    // A due moment is found again after a restart.
+    // The moment is stored, and told to the next start.
+    let early = ObjectKey::new(GroupResource::new(GROUP, "bookings"), "a", "early");
+    assert_eq!(bench.desk.due().iter().collect::<Vec<_>>(), [(&early, &1000)]);
     let mut bench = bench.restart();
+    assert!(bench.desk.is_due(1000));
     bench.desk.publish(999);
     assert_eq!(bench.menu(), 2);
     bench.audit();
     bench.desk.publish(1000);
     assert_eq!(bench.menu(), 3);
+    assert!(bench.desk.due().is_empty(), "it has come");
+    bench.audit();
+    // One that goes takes its moment along.
+    bench.book("late", json!({"seats": 1, "untilMs": 9000}));
+    assert_eq!(bench.desk.due().len(), 1);
+    let late = ObjectKey::new(GroupResource::new(GROUP, "bookings"), "a", "late");
+    bench.write(late, WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    assert!(bench.desk.due().is_empty());
+    // A clock that was ahead let go of what the right one still counts: a start finds it.
+    let mut bench = bench.restart();
+    bench.desk.publish(999);
+    assert_eq!(bench.desk.due().get(&early), Some(&1000));
     bench.audit();
 }
 

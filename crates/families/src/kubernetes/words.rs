@@ -48,6 +48,7 @@ mod tests {
             used_format: read(used).format(),
             limit: read(limit).amount(),
             limit_text: limit.into(),
+            reason: crate::DenialReason::Full,
         }
     }
 
@@ -60,6 +61,7 @@ mod tests {
             operation: crate::Operation::Create,
             lines: vec![line("requests.memory", "1Gi", "1536Mi", "2Gi"), line("pods", "1", "3", "3")],
             message: None,
+            reason: crate::DenialReason::Full,
         }
     }
 

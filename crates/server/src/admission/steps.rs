@@ -268,8 +268,16 @@ mod tests {
     }
 
     fn run(resource: &GroupResource, operation: Operation, object: &mut Value, world: &Few) -> Result<(), String> {
-        let mut request =
-            Admission { operation, resource, subresource: "", namespace: "n", name: "x", object, old: None };
+        let mut request = Admission {
+            operation,
+            resource,
+            subresource: "",
+            namespace: "n",
+            name: "x",
+            object,
+            old: None,
+            origin: &families::Origin::default(),
+        };
         admit(&mut request, world)
     }
 

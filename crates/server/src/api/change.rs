@@ -76,7 +76,7 @@ impl Api {
             served.strategy.prepare_update(&mut new, old);
         }
         let operation = if subresource == "status" { Operation::Status } else { Operation::Update };
-        let admitting = Admitting { operation, subresource, key, old: Some(old) };
+        let admitting = Admitting { operation, subresource, key, old: Some(old), origin: &call.origin };
         self.admit(&admitting, &mut new)?;
         let reviewed = Reviewed {
             call,
@@ -146,7 +146,7 @@ impl Api {
         } else {
             WriteKind::Update { draft, expect, status: subresource == "status" }
         };
-        match self.submit_holding(key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
+        match self.submit_holding(call.asks(key, kind, dry_run), held(reservation, turn)).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::Conflict { .. } | Refused::UidMismatch { .. }) => Ok(None),
             Err(refused) => Err(self.refused(call, key, refused)),

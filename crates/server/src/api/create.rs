@@ -37,7 +37,7 @@ impl Api {
             let prepared = self.prepare_create(&call, object, Some(&author), &options, &mut warnings).await?;
             let Prepared { key, draft, reservation, turn } = prepared;
             let (kind, dry_run) = (WriteKind::Create(draft), options.dry_run);
-            match self.submit_holding(&key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
+            match self.submit_holding(call.asks(&key, kind, dry_run), held(reservation, turn)).await? {
                 Ok(written) => {
                     let shown = view.object(&self.parts().cache, &written.object);
                     return Ok(response::object(StatusCode::CREATED, shown, &warnings));
@@ -75,7 +75,8 @@ impl Api {
             }
         };
         served.strategy.prepare_create(&mut object);
-        let admitting = Admitting { operation: Operation::Create, subresource: "", key: &key, old: None };
+        let admitting =
+            Admitting { operation: Operation::Create, subresource: "", key: &key, old: None, origin: &call.origin };
         self.admit(&admitting, &mut object)?;
         let reviewed = Reviewed {
             call,

@@ -157,7 +157,7 @@ impl Api {
                 }
                 Step::Remove => (WriteKind::Delete { expect, last: None }, true),
             };
-            match self.submit(key, kind, options.dry_run, call.now_ms).await? {
+            match self.submit(call.asks(key, kind, options.dry_run)).await? {
                 Ok(written) => return Ok(Deleted { object: written.object, gone, warnings }),
                 Err(Refused::Conflict { .. }) => {}
                 Err(refused) => return Err(self.refused(call, key, refused)),

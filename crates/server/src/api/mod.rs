@@ -27,6 +27,7 @@ mod metrics;
 mod moves;
 mod negotiate;
 mod nonresource;
+mod number;
 mod openapi;
 mod options;
 mod patch;
@@ -54,22 +55,25 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use families::{Families, Family, Plural};
+use families::{Families, Family, Origin, Plural};
 use http::{HeaderMap, Method, Request, Response};
 use rules::GroupResource;
+use rules::cel::Foresight;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::admission::Admitter;
 use crate::authn::Authenticator;
 use crate::authz::Rbac;
 use crate::body::{self, BODY_BYTES_MAX, BodyError};
-use crate::core::{Answer, Cache, Command, ObjectKey};
+use crate::core::{Answer, Cache, Command, ObjectKey, Write, WriteKind};
 use crate::identity::Identity;
 use crate::inflight::Room;
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
 pub use long::Long;
+use number::{number_of, tell_number};
 use options::Query;
 pub use review::CacheAccounts;
 pub use status::{ApiError, ApiResult};
@@ -122,6 +126,7 @@ struct Call {
     query: Query,
     headers: HeaderMap,
     identity: Arc<Identity>,
+    origin: Origin,
     served: Arc<Served>,
     body: Bytes,
     now_ms: i64,
@@ -141,6 +146,12 @@ impl Call {
         ObjectKey::new(self.served.storage().clone(), self.namespace(), &self.info.name)
     }
 
+    /// A write that this request asks for.
+    fn asks(&self, key: &ObjectKey, kind: WriteKind, dry_run: bool) -> Write {
+        let (key, origin) = (key.clone(), self.origin.clone());
+        Write { key, kind, dry_run, now_ms: self.now_ms, foresight: Foresight::Asked, origin }
+    }
+
     fn not_found(&self) -> ApiError {
         ApiError::not_found(&self.served.resource, &self.info.name)
     }
@@ -156,6 +167,7 @@ impl Call {
             query: Query::default(),
             headers: self.headers.clone(),
             identity: self.identity.clone(),
+            origin: self.origin.clone(),
             served,
             body: self.body.clone(),
             now_ms: self.now_ms,
@@ -236,7 +248,8 @@ impl Api {
         let yaml = negotiate::wants_yaml(request.headers());
         let room = request.extensions().get::<Room>().cloned();
         let identity = request.extensions().get::<Arc<Identity>>().filter(|_| yaml).cloned();
-        let mut response = match self.answer(request).await {
+        let number = number_of(request.headers());
+        let mut response = match self.answer(request, number).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         };
@@ -246,10 +259,11 @@ impl Api {
         if head {
             *response.body_mut() = Body::empty();
         }
+        tell_number(response.headers_mut(), number);
         response
     }
 
-    async fn answer(&self, request: Request<Body>) -> ApiResult<Response<Body>> {
+    async fn answer(&self, request: Request<Body>, number: Uuid) -> ApiResult<Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let identity = parts
             .extensions
@@ -274,7 +288,9 @@ impl Api {
         })?;
         let now_ms = (self.parts().clock)();
         let room = parts.extensions.remove::<Room>();
-        let call = Call { info, query, headers: parts.headers, identity, served, body, now_ms, room, is_apart: false };
+        let origin = Origin { identity: identity.clone(), request: number.as_u128() };
+        let headers = parts.headers;
+        let call = Call { info, query, headers, identity, origin, served, body, now_ms, room, is_apart: false };
         // What is boxed, here and below, takes its memory only when it is asked for: a future is as large as the largest
         // within it, and the plain create of a small object is what there is most of.
         if self.is_long(&call) { Box::pin(self.dispatch_apart(call)).await } else { self.dispatch(call).await }

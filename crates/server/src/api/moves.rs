@@ -31,7 +31,7 @@ impl Api {
         let world = CacheWorld(&self.parts().cache);
         let nothing = Value::Null;
         let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-        let change = Change { resource, namespace, name, old: old.unwrap_or(&nothing), new };
+        let change = Change { resource, namespace, name, old: old.unwrap_or(&nothing), new, origin: &call.origin };
         for right in self.parts().families.iter().flat_map(|family| family.rights(&change, &world)) {
             self.demand(call, key, &right, "")?;
         }

@@ -100,7 +100,7 @@ impl Api {
         let prepared = self.prepare_create(call, new, None, options, warnings).await?;
         let Prepared { key, draft, reservation, turn } = prepared;
         let (kind, dry_run) = (WriteKind::Create(draft), options.dry_run);
-        match self.submit_holding(&key, kind, dry_run, call.now_ms, held(reservation, turn)).await? {
+        match self.submit_holding(call.asks(&key, kind, dry_run), held(reservation, turn)).await? {
             Ok(written) => Ok(Some(written.object)),
             Err(Refused::AlreadyExists) => Ok(None),
             Err(refused) => Err(self.refused(call, &key, refused)),

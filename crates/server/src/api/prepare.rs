@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use families::{Admission, Operation, World};
+use families::{Admission, Operation, Origin, World};
 use kinds::bounds::OBJECT_BYTES_MAX;
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
@@ -19,7 +19,7 @@ use super::options::FieldValidation;
 use super::{Api, ApiError, ApiResult, Call, meta};
 use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
-use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Refused, Write, WriteKind, Written};
+use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Refused, Write, Written};
 use crate::registry::{CustomKind, Schema, Served, api_version};
 
 /// How often expressions are evaluated for one write because the policies changed meanwhile.
@@ -261,27 +261,21 @@ impl Api {
     }
 
     /// Hands a write to the sequencer and waits until it is durable, or refused.
-    pub(super) async fn submit(
-        &self,
-        key: &ObjectKey,
-        kind: WriteKind,
-        dry_run: bool,
-        now_ms: i64,
-    ) -> ApiResult<Result<Written, Refused>> {
-        let (mut kind, mut foresight) = (kind, Foresight::Asked);
+    pub(super) async fn submit(&self, mut write: Write) -> ApiResult<Result<Written, Refused>> {
         for asked in 1.. {
-            let write = Write { key: key.clone(), kind, dry_run, now_ms, foresight };
+            let (key, origin) = (write.key.clone(), write.origin.clone());
+            let (dry_run, now_ms) = (write.dry_run, write.now_ms);
             let answer = self.parts().writes.submit(Command::Write(Box::new(write))).await;
             let postponed = match answer.map_err(|_| ApiError::stopping())? {
                 Answer::Postponed(postponed) => postponed,
                 answer => return Ok(answer.written()),
             };
             let evaluated = tokio::task::spawn_blocking(move || postponed.evaluate()).await;
-            let (same, known) = evaluated.map_err(|_| ApiError::stopping())?;
+            let (kind, known) = evaluated.map_err(|_| ApiError::stopping())?;
             let known = Box::new(known);
             // Policies that change all the while must not keep a write from being decided.
-            foresight = if asked < ASKED_MAX { Foresight::Known(known) } else { Foresight::Last(known) };
-            kind = same;
+            let foresight = if asked < ASKED_MAX { Foresight::Known(known) } else { Foresight::Last(known) };
+            write = Write { key, kind, dry_run, now_ms, foresight, origin };
         }
         Err(ApiError::stopping())
     }
@@ -290,16 +284,13 @@ impl Api {
     /// client has gone away meanwhile and nobody waits for the answer: what was submitted happens.
     pub(super) async fn submit_holding(
         &self,
-        key: &ObjectKey,
-        kind: WriteKind,
-        dry_run: bool,
-        now_ms: i64,
+        write: Write,
         held: Option<impl Send + 'static>,
     ) -> ApiResult<Result<Written, Refused>> {
-        let Some(held) = held else { return self.submit(key, kind, dry_run, now_ms).await };
-        let (api, key) = (self.clone(), key.clone());
+        let Some(held) = held else { return self.submit(write).await };
+        let api = self.clone();
         let task = tokio::spawn(async move {
-            let answer = api.submit(&key, kind, dry_run, now_ms).await;
+            let answer = api.submit(write).await;
             drop(held);
             answer
         });
@@ -348,6 +339,7 @@ pub(super) struct Admitting<'a> {
     pub subresource: &'a str,
     pub key: &'a ObjectKey,
     pub old: Option<&'a Value>,
+    pub origin: &'a Origin,
 }
 
 impl Admitting<'_> {
@@ -360,6 +352,7 @@ impl Admitting<'_> {
             name: &self.key.name,
             object,
             old: self.old,
+            origin: self.origin,
         }
     }
 }

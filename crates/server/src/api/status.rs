@@ -3,7 +3,7 @@
 //! Clients branch on `reason` and `code`, people read `message`, tools parse `details.causes`; all three are Kubernetes'.
 
 use axum::body::Body;
-use families::{Families, Refusal, RefusalCause, RefusalKind};
+use families::{Denial, DenialReason, Families, Refusal, RefusalCause, RefusalKind};
 use http::{HeaderValue, Response, StatusCode, header};
 use kinds::field_error::{FieldError, join};
 use rules::GroupResource;
@@ -41,6 +41,18 @@ pub type ApiResult<T> = Result<T, ApiError>;
 const CAUSES_MAX: usize = 100;
 
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
+
+/// What a denial says beyond "not now": waiting will not help.
+fn hopeless(denial: &Denial) -> Vec<Value> {
+    let of_lines = denial.lines.iter().filter(|line| line.reason != DenialReason::Full).map(|line| {
+        let (name, limit) = (&denial.name, &line.limit_text);
+        let message = format!("{} is limited to {limit} by {name}: this asks for more than that", line.account);
+        json!({"reason": line.reason.name(), "message": message, "field": line.account})
+    });
+    let own = (denial.lines.is_empty() && denial.reason > DenialReason::NeverFits)
+        .then(|| json!({"reason": denial.reason.name(), "message": denial.message}));
+    of_lines.chain(own).collect()
+}
 
 impl ApiError {
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
@@ -257,9 +269,9 @@ impl ApiError {
                 });
                 let first = words.next().unwrap_or_else(|| "exceeded quota".into());
                 // Clients look for the first in the message; whoever wants to mend all at once reads the rest.
-                let rest: Vec<Value> =
-                    words.map(|message| json!({"reason": "QuotaExceeded", "message": message})).collect();
-                Self::forbidden(resource, name, &first).with_causes(rest)
+                let rest = words.map(|message| json!({"reason": DenialReason::Full.name(), "message": message}));
+                let causes: Vec<Value> = rest.chain(denials.iter().flat_map(hopeless)).collect();
+                Self::forbidden(resource, name, &first).with_causes(causes)
             }
             Refused::Said { refusal, .. } => {
                 let Refusal { kind, message, causes } = refusal;

@@ -1,11 +1,14 @@
 //! What may be asked of the engine on its store, and what it answers.
 
-use engine::{Postponed, Refused, Snapshot, Write, Written};
+use engine::{Postponed, Refused, Snapshot, Write, Writes, Written};
+use store::Journal;
 
 /// A request to the sequencer.
 #[derive(Debug)]
 pub enum Command {
     Write(Box<Write>),
+    /// Several writes in one step, all of them or none, and with them entries of journals.
+    WriteAll(Box<WriteAll>),
     /// Writes what the ledger knows into the status of policies whose usage changed, a bounded number at a time.
     PublishStatus {
         now_ms: i64,
@@ -16,10 +19,19 @@ pub enum Command {
     Encrypt,
 }
 
+/// Several writes, and what is to be appended to journals if they happen.
+#[derive(Debug)]
+pub struct WriteAll {
+    pub writes: Writes,
+    pub entries: Vec<(Journal, Vec<u8>)>,
+}
+
 /// The answer to a [`Command`].
 #[derive(Debug)]
 pub enum Answer {
     Written(Result<Written, Refused>),
+    /// With the place of the first that was refused.
+    WrittenAll(Result<Vec<Written>, (usize, Refused)>),
     /// Only to writes whose [`Foresight`](rules::cel::Foresight) allows it.
     Postponed(Box<Postponed>),
     Published {

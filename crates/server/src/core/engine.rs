@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Effects, EventKind, Fact, Object, ObjectKey, Room};
+use engine::{Effects, EventKind, Fact, Object, ObjectKey, Refused, Room, Written};
 use rules::GroupResource;
-use store::{Batch, Space, Table};
+use store::{Batch, ENTRY_BYTES_MAX, Space, Table};
 
-use super::command::{Answer, Command};
+use super::command::{Answer, Command, WriteAll};
 use super::encryption::Encryption;
 use super::event::{Event, Publication};
 use super::row::{DUE_ROW, encode};
@@ -45,6 +45,7 @@ impl sequencer::Engine for Engine {
                 Ok(written) => Answer::Written(written),
                 Err(postponed) => Answer::Postponed(postponed),
             },
+            Command::WriteAll(all) => Answer::WrittenAll(self.write_all(*all, batch)),
             Command::PublishStatus { now_ms } => Answer::Published { remaining: self.engine.publish_status(now_ms) },
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),
             Command::Encrypt => self.encrypt_again(batch),
@@ -83,6 +84,22 @@ impl Engine {
     /// How many objects are stored otherwise than the configuration of encryption says.
     pub fn outdated(&self) -> usize {
         self.outdated.len()
+    }
+
+    /// Several writes, with the entries of journals that go with them.
+    fn write_all(&mut self, all: WriteAll, batch: &mut Batch) -> Result<Vec<Written>, (usize, Refused)> {
+        let WriteAll { writes, entries } = all;
+        // A batch with an entry that is too long would fail for everybody.
+        if let Some((_, entry)) = entries.iter().find(|(_, entry)| entry.len() > ENTRY_BYTES_MAX) {
+            let why = format!("an entry of {} bytes is longer than {ENTRY_BYTES_MAX}", entry.len());
+            return Err((0, Refused::Bug(why)));
+        }
+        let (dry_run, now_ms) = (writes.dry_run, writes.now_ms);
+        let written = self.engine.write_all(writes)?;
+        for (journal, entry) in entries.iter().filter(|_| !dry_run) {
+            batch.append(*journal, now_ms, entry);
+        }
+        Ok(written)
     }
 
     /// Rows and events of what the step wrote.

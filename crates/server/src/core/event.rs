@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use engine::{Decided, Effect, EventKind, Object, ObjectKey};
-use families::BalanceLine;
+use families::{BalanceLine, Origin};
 
 /// One change of one object.
 #[derive(Debug)]
@@ -13,19 +13,21 @@ pub struct Event {
     pub object: Arc<Object>,
     /// What it was before: a watcher with a selector must learn that an object left its view.
     pub previous: Option<Arc<Object>>,
+    /// Whose write it is, or follows from.
+    pub origin: Origin,
     /// The line an unfiltered JSON watcher is sent, made once for all of them.
     line: OnceLock<Bytes>,
 }
 
 impl From<Effect> for Event {
-    fn from(Effect { kind, object, previous }: Effect) -> Event {
-        Event::new(kind, object, previous)
+    fn from(Effect { kind, object, previous, origin }: Effect) -> Event {
+        Event { origin, ..Event::new(kind, object, previous) }
     }
 }
 
 impl Event {
     pub fn new(kind: EventKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
-        Self { kind, object, previous, line: OnceLock::new() }
+        Self { kind, object, previous, origin: Origin::default(), line: OnceLock::new() }
     }
 
     pub fn revision(&self) -> u64 {

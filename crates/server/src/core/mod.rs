@@ -22,7 +22,7 @@ mod tests;
 mod verify;
 
 pub use cache::{Cache, Listing, WatchCursor, WatchPoll};
-pub use command::{Answer, Command};
+pub use command::{Answer, Command, WriteAll};
 pub use encryption::{Encryption, EncryptionError};
 pub use engine::Engine;
 pub use event::{Event, Publication};
@@ -31,5 +31,5 @@ pub use verify::verify;
 
 pub use ::engine::{
     AuditReport, Decided, Decision, Draft, DraftError, EventKind, Expect, Object, ObjectKey, PUBLISHED_MAX, Postponed,
-    Refused, Snapshot, Verified, Write, WriteKind, Written, string_map,
+    Refused, Snapshot, Verified, Write, WriteKind, Writes, Written, string_map,
 };

@@ -1,7 +1,11 @@
-//! What a store that was put back to an older backup means.
+//! The engine on a store: what a backup that was put back means, and what goes with several writes.
 
 use families::Families;
-use store::{Batch, MemoryStore, Store};
+use ledger::SubjectId;
+use rules::GroupResource;
+use sequencer::Engine as _;
+use serde_json::json;
+use store::{Batch, Journal, MemoryStore, PageLimit, Store};
 
 use super::engine::REVISION_ROW;
 use super::*;
@@ -55,4 +59,30 @@ fn no_two_restores_go_on_with_the_same_revisions() {
         assert_eq!(load::beyond(41, wrong), 1_000_000_041);
     }
     assert_eq!(load::beyond(u64::MAX - 1, at(monday)), u64::MAX);
+}
+
+#[test]
+fn entries_of_a_journal_go_with_the_writes_or_not_at_all() {
+    let mut store = MemoryStore::new();
+    let journals = store.journals();
+    let (mut engine, _) = Engine::load(&mut store, Families::new(Vec::new())).unwrap();
+    let mut write = |name: &str, dry_run: bool, entry: Vec<u8>| {
+        let value = json!({"metadata": {"name": name, "uid": kinds::uid::text(SubjectId(7))}});
+        let key = ObjectKey::new(GroupResource::core("namespaces"), "", name);
+        let writes = vec![(key, WriteKind::Create(Draft::new(value).unwrap()))];
+        let writes = Writes { writes, dry_run, now_ms: 5, origin: families::Origin::default() };
+        let all = WriteAll { writes, entries: vec![(Journal::EVENTS, entry)] };
+        let (mut batch, mut publication) = (Batch::new(), Publication::default());
+        let answer = engine.step(Command::WriteAll(Box::new(all)), &mut batch, &mut publication);
+        engine.seal(&mut batch, &mut publication);
+        store.commit(&batch).unwrap();
+        matches!(answer, Answer::WrittenAll(Ok(_)))
+    };
+    assert!(write("dry", true, b"dry".to_vec()));
+    assert!(write("a", false, b"made".to_vec()));
+    assert!(!write("a", false, b"again".to_vec()), "it exists");
+    assert!(!write("b", false, vec![0; store::ENTRY_BYTES_MAX + 1]), "one that no commit could take");
+    let page = journals.forward(Journal::EVENTS, 0, PageLimit::default()).unwrap();
+    let entries: Vec<(i64, Vec<u8>)> = page.entries.into_iter().map(|entry| (entry.at_ms, entry.value)).collect();
+    assert_eq!(entries, [(5, b"made".to_vec())]);
 }

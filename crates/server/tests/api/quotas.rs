@@ -70,7 +70,9 @@ PATCH /api/v1/namespaces/a/resourcequotas/q Content-Type:application/merge-patch
   200  spec.hard.configmaps=0
 POST /api/v1/namespaces/a/configmaps
   {"metadata": {"name": "x"}}
-  403  message~exceeded quota: q  details.causes.0.message~exceeded quota: r
+  403  message~exceeded quota: q  details.causes.0.message~exceeded quota: r  details.causes.0.reason=QuotaExceeded
+       details.causes.1.reason=QuotaNeverFits  details.causes.1.field=configmaps
+       details.causes.1.message~configmaps is limited to 0 by q: this asks for more than that
 POST /api/v1/namespaces/a/resourcequotas
   {"metadata": {"name": "bad"}, "spec": {"hard": {"foo": "1"}}}
   422  message~spec.hard[foo]: Invalid value: "foo"

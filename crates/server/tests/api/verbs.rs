@@ -416,3 +416,22 @@ DELETE /apis/apps/v1/namespaces/a/deployments/d/status
   405
 "#).await;
 }
+
+/// What a request wrote is found by its number, which a client may choose.
+#[tokio::test]
+async fn every_answer_tells_the_number_of_its_request() {
+    let server = Server::start();
+    server.play(NAMESPACE).await;
+    server
+        .play(
+            r#"
+GET /api/v1/namespaces/a
+  200  header:Audit-Id~-4
+GET /api/v1/namespaces/nosuch Audit-Id:6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11
+  404  header:Audit-Id=6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11
+GET /api/v1/namespaces/a Audit-Id:whatever
+  200  header:Audit-Id~-4
+"#,
+        )
+        .await;
+}

@@ -464,7 +464,14 @@ impl Service {
 }
 
 fn write(key: ObjectKey, kind: WriteKind) -> Command {
-    Command::Write(Box::new(Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None }))
+    Command::Write(Box::new(Write {
+        key,
+        kind,
+        dry_run: false,
+        now_ms: 0,
+        foresight: Foresight::None,
+        origin: families::Origin::default(),
+    }))
 }
 
 fn server_error(error: StoreError) -> String {
@@ -528,7 +535,14 @@ fn a_dry_run_leaves_no_trace() {
     let (key, draft) = service.new_object("namespaces", "", "blue", json!({"kind": "Namespace"}));
     service.group(vec![write(key, WriteKind::Create(draft))]).unwrap();
     let (key, draft) = service.new_object("configmaps", "blue", "one", json!({"kind": "ConfigMap"}));
-    let command = Write { key, kind: WriteKind::Create(draft), dry_run: true, now_ms: 0, foresight: Foresight::None };
+    let command = Write {
+        key,
+        kind: WriteKind::Create(draft),
+        dry_run: true,
+        now_ms: 0,
+        foresight: Foresight::None,
+        origin: families::Origin::default(),
+    };
     let answer = service.ask(Command::Write(Box::new(command))).unwrap();
     let Answer::Written(Ok(Written { sequence, .. })) = answer else { panic!("{answer:?}") };
     assert_eq!(sequence, 0);

@@ -129,7 +129,14 @@ impl House {
     }
 
     fn write(&mut self, key: ObjectKey, kind: WriteKind) -> Option<Result<(), Refused>> {
-        let write = Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight: Foresight::None };
+        let write = Write {
+            key,
+            kind,
+            dry_run: false,
+            now_ms: self.now_ms,
+            foresight: Foresight::None,
+            origin: families::Origin::default(),
+        };
         Some(self.run(Command::Write(Box::new(write)))?.written().map(|_| ()))
     }
 

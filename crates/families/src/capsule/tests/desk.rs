@@ -82,6 +82,7 @@ impl Desk {
             name,
             object: &mut object,
             old: old.as_ref().map(|(_, object)| object),
+            origin: &crate::Origin::default(),
         };
         self.family.admit(&mut request, self)?;
         let errors = self.family.validate(&request, self);
@@ -89,7 +90,8 @@ impl Desk {
             return Err(kinds::field_error::join(&errors));
         }
         if let Some((_, old)) = &old {
-            let change = Change { resource: of, namespace, name, old, new: Some(&object) };
+            let change =
+                Change { resource: of, namespace, name, old, new: Some(&object), origin: &crate::Origin::default() };
             self.family.check(&change, self).map_err(|refusal| refusal.message)?;
         }
         let uid = old.map_or_else(
@@ -117,7 +119,7 @@ impl Desk {
     pub fn delete(&mut self, of: &GroupResource, namespace: &str, name: &str) -> Result<(), String> {
         let key = (of.clone(), namespace.to_string(), name.to_string());
         let (uid, old) = self.objects[&key].clone();
-        let change = Change { resource: of, namespace, name, old: &old, new: None };
+        let change = Change { resource: of, namespace, name, old: &old, new: None, origin: &crate::Origin::default() };
         self.family.check(&change, self).map_err(|refusal| refusal.message)?;
         let _ = self.ledger.release(SubjectId(uid));
         self.objects.remove(&key);
@@ -218,6 +220,7 @@ impl Desk {
             operation,
             lines: Vec::new(),
             message: None,
+            reason: crate::DenialReason::Full,
         }
     }
 
@@ -237,6 +240,7 @@ impl Desk {
                 used_format: line.format,
                 limit: line.limit.amount().unwrap(),
                 limit_text: accounts.iter().find(|one| one.resource == line.key.resource).unwrap().limit_text.clone(),
+                reason: crate::DenialReason::Full,
             });
             denials.push(denial);
         }

@@ -71,8 +71,7 @@ proptest! {
                     namespace: "ns",
                     name: "x",
                     object: &mut object,
-                    old,
-                };
+                    old, origin: &crate::Origin::default() };
                 let _ = family.admit(&mut request, &world);
                 let _ = family.validate(&request, &world);
                 let _ = family.warnings(&request);
@@ -101,7 +100,7 @@ proptest! {
                 namespace: "ns",
                 name: "x",
                 object: &mut object.clone(),
-                old: None,
+                old: None, origin: &crate::Origin::default()
             },
             &Nowhere,
         );

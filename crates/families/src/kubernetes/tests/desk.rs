@@ -60,6 +60,7 @@ impl Desk {
             name,
             object: &mut object,
             old: None,
+            origin: &crate::Origin::default(),
         };
         self.family.admit(&mut request, &Nowhere)?;
         let errors = self.family.validate(&request, &Nowhere);
@@ -184,6 +185,7 @@ impl Desk {
                 used_format: line.format,
                 limit: line.limit.amount().unwrap(),
                 limit_text: account.limit_text.clone(),
+                reason: crate::DenialReason::Full,
             }
         });
         self.family.words(&Denial {
@@ -194,6 +196,7 @@ impl Desk {
             operation: Operation::Create,
             lines: lines.collect(),
             message: None,
+            reason: crate::DenialReason::Full,
         })
     }
 

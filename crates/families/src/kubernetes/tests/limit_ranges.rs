@@ -30,8 +30,16 @@ fn admit_as(
     let family = Kubernetes::new(Settings::default());
     let write = |resource: &str, operation, subresource: &str, object: &mut Value, world: &Ranges| {
         let resource = GroupResource::core(resource);
-        let mut request =
-            Admission { operation, resource: &resource, subresource, namespace: "ns", name: "x", object, old: None };
+        let mut request = Admission {
+            operation,
+            resource: &resource,
+            subresource,
+            namespace: "ns",
+            name: "x",
+            object,
+            old: None,
+            origin: &crate::Origin::default(),
+        };
         family.admit(&mut request, world)?;
         let errors = family.validate(&request, world);
         if errors.is_empty() { Ok(()) } else { Err(kinds::field_error::join(&errors)) }
@@ -104,6 +112,7 @@ fn a_limit_range_completes_itself() {
         name: "r",
         object: &mut range,
         old: None,
+        origin: &crate::Origin::default(),
     };
     family.admit(&mut request, &Ranges(Vec::new())).unwrap();
     assert_eq!(

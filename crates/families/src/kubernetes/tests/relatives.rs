@@ -208,6 +208,7 @@ fn a_tree_has_one_parent_each_and_no_circles() {
             name,
             object: &mut object,
             old: None,
+            origin: &crate::Origin::default(),
         };
         kinds::field_error::join(&family.validate(&request, &world))
     };
@@ -250,7 +251,14 @@ fn limited_resources_need_a_quota() {
         }
         let resource = GroupResource::core(resource);
         let (resource, old) = (&resource, old.unwrap_or_default());
-        let change = Change { resource, namespace: "ns", name: "x", old: &old, new: Some(&object) };
+        let change = Change {
+            resource,
+            namespace: "ns",
+            name: "x",
+            old: &old,
+            new: Some(&object),
+            origin: &crate::Origin::default(),
+        };
         family.check_limited(&change, &world).err().unwrap_or_default()
     };
     let plain = || pod(json!({"cpu": "1", "memory": "1"}));

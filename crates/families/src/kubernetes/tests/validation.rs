@@ -22,6 +22,7 @@ fn write(
         name: "q",
         object: &mut object,
         old: old.as_ref(),
+        origin: &crate::Origin::default(),
     };
     family.admit(&mut request, &Nowhere).unwrap();
     let errors = family.validate(&request, &Nowhere);

@@ -132,6 +132,7 @@ fn kubernetes_accepts_the_same_quotas() {
             name: "q",
             object: &mut object,
             old,
+            origin: &crate::Origin::default(),
         };
         family.admit(&mut request, &Nowhere).unwrap();
         let mut ours: Vec<String> = family.validate(&request, &Nowhere).iter().map(ToString::to_string).collect();

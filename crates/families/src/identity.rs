@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -70,7 +71,7 @@ impl Identity {
         self.user == ANONYMOUS
     }
 
-    pub(crate) fn join(&mut self, group: &str) {
+    pub fn join(&mut self, group: &str) {
         if !self.is_member(group) {
             self.groups.push(group.into());
         }
@@ -105,6 +106,21 @@ pub fn service_account_groups(namespace: &str) -> [String; 2] {
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_USER)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// Where a write comes from: who asked for it, and in which request. What follows from a write has its origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub identity: Arc<Identity>,
+    /// The request's number, which its answer tells; zero where nobody asked.
+    pub request: u128,
+}
+
+impl Origin {
+    /// The server itself.
+    pub fn internal(component: &str) -> Origin {
+        Origin { identity: Arc::new(Identity::internal(component)), request: 0 }
+    }
 }
 
 #[cfg(test)]

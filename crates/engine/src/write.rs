@@ -1,0 +1,299 @@
+//! Writes, alone and several at once: every refusal comes first, most specific first; after the ledger said yes nothing can
+//! fail.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kinds::field_error::FieldError;
+use ledger::Terms;
+use rules::Compiled;
+use rules::cel::Foresight;
+
+use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
+use crate::decide::{Asked, Planned, Ruling};
+use crate::engine::Engine;
+use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
+use crate::put::Put;
+use crate::relief::{RefusedDraft, Relief};
+use crate::room::{is_renewal, makes_room};
+
+/// Writes that are decided at once.
+pub const WRITES_MAX: usize = 64;
+
+/// A write that only the ledger can refuse.
+#[expect(clippy::large_enum_variant, reason = "nearly every write is the large one, and none is kept")]
+enum Ready {
+    Put(ReadyPut),
+    Delete { stored: Arc<Object>, last: Option<Draft> },
+}
+
+struct ReadyPut {
+    key: ObjectKey,
+    draft: Draft,
+    before: Option<Arc<Object>>,
+    compiled: Option<Compiled>,
+    /// What an update is charged under; a create decides by its rules.
+    terms: Option<Terms>,
+    /// Of an update: what it expects, and whether it is only of the status.
+    expect: Expect,
+    status: bool,
+}
+
+impl Engine {
+    /// Decides one write. One that needs expressions that take long comes back, and nothing has changed.
+    pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
+        let counts = !write.dry_run;
+        self.advance(write.now_ms);
+        let (now_ms, moved_from) = (write.now_ms, self.touched.len());
+        let written = self.write_one(write);
+        if let Some(postponed) = self.postponed.take() {
+            return Err(postponed);
+        }
+        match &written {
+            Ok(_) => self.follow(moved_from, now_ms),
+            Err(refused) if counts => self.note_refused(refused),
+            Err(_) => {}
+        }
+        Ok(written)
+    }
+
+    /// Decides several writes, all of them or none: the place of the first that is refused comes with why. Each is judged by
+    /// the state before them all, but that a namespace which one of them makes is there for those after it; what rules that
+    /// come into force with them have to say is charged, and refuses none of them.
+    pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
+        let (now_ms, counts) = (writes.now_ms, !writes.dry_run);
+        self.advance(now_ms);
+        let moved_from = self.touched.len();
+        let written = self.write_together(writes);
+        match &written {
+            Ok(_) => self.follow(moved_from, now_ms),
+            Err((_, refused)) if counts => self.note_refused(refused),
+            Err(_) => {}
+        }
+        written
+    }
+
+    fn write_one(&mut self, write: Write) -> Result<Written, Refused> {
+        let Write { key, kind, dry_run, now_ms, foresight, origin } = write;
+        (self.origin, self.foresight) = (origin, foresight);
+        self.check_room(dry_run)?;
+        let put = match self.ready(key, kind, now_ms, &HashSet::new())? {
+            Ready::Put(put) => put,
+            Ready::Delete { stored, .. } if dry_run => return Ok(self.would_be(stored)),
+            Ready::Delete { stored, last } => return Ok(self.delete(stored, last)),
+        };
+        let (ruling, relief) = match self.decide(&put.key, &put.draft, put.terms) {
+            Err(Refused::Denied(denials)) => {
+                let refused = RefusedDraft { key: &put.key, draft: &put.draft, terms: put.terms, now_ms };
+                self.relieve(&refused, denials)?
+            }
+            Err(why) => return Err(self.put_off(put, why)),
+            Ok(ruling) => (ruling, Relief::default()),
+        };
+        Ok(if dry_run { self.preview(put) } else { self.put_with(put.ruled(ruling, now_ms), relief) })
+    }
+
+    fn write_together(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
+        let Writes { writes, dry_run, now_ms, origin } = writes;
+        (self.origin, self.foresight) = (origin, Foresight::None);
+        self.check_room(dry_run).map_err(|refused| (0, refused))?;
+        if writes.len() > WRITES_MAX {
+            let why = format!("at most {WRITES_MAX} writes are decided at once, and these are {}", writes.len());
+            return Err((WRITES_MAX, Refused::Bug(why)));
+        }
+        let (mut made, mut seen) = (HashSet::new(), HashSet::new());
+        let mut ready: Vec<(Ready, Option<Asked>)> = Vec::with_capacity(writes.len());
+        for (place, (key, kind)) in writes.into_iter().enumerate() {
+            if !seen.insert(key.clone()) {
+                return Err((place, Refused::Bug(format!("{key} is written twice at once"))));
+            }
+            let makes_namespace = key.resource.is("", "namespaces") && matches!(kind, WriteKind::Create(_));
+            let namespace = makes_namespace.then(|| key.name.clone());
+            let one = self.ready(key, kind, now_ms, &made).map_err(|refused| (place, refused))?;
+            made.extend(namespace);
+            let asked = match &one {
+                Ready::Put(put) => self.ask(&put.key, &put.draft, put.terms).map_err(|refused| (place, refused))?,
+                Ready::Delete { .. } => None,
+            };
+            ready.push((one, asked));
+        }
+        let ruling = self.rule_together(&ready)?;
+        if dry_run {
+            let previews = ready.into_iter().map(|(one, _)| match one {
+                Ready::Put(put) => self.preview(put),
+                Ready::Delete { stored, .. } => self.would_be(stored),
+            });
+            return Ok(previews.collect());
+        }
+        self.apply(ruling);
+        let mut written = Vec::with_capacity(ready.len());
+        for (one, asked) in ready {
+            written.push(match one {
+                Ready::Put(put) => {
+                    let until_ms = asked.and_then(|asked| asked.verdict.until_ms);
+                    self.put(put.ruled(Ruling::until(until_ms), now_ms))
+                }
+                Ready::Delete { stored, last } => self.delete(stored, last),
+            });
+        }
+        // Rules that came into force with them look at them, too.
+        for one in &written {
+            if let Some(stored) = self.stored(&one.object.key).cloned() {
+                self.recount_one(&stored);
+            }
+        }
+        Ok(written)
+    }
+
+    /// What the ledger says to all of them. Changes nothing.
+    fn rule_together(&self, ready: &[(Ready, Option<Asked>)]) -> Result<Ruling, (usize, Refused)> {
+        let mut plan = self.ledger.plan();
+        let (mut charges, mut places) = (Vec::new(), Vec::new());
+        for (place, (one, asked)) in ready.iter().enumerate() {
+            let planned = match (one, asked) {
+                (Ready::Put(put), Some(asked)) => self.plan_asked(put.draft.uid, asked, &mut plan),
+                (Ready::Put(_), None) => Ok(Vec::new()),
+                (Ready::Delete { stored, .. }, _) => {
+                    plan.release(stored.uid).map(|()| Vec::new()).map_err(|error| Refused::Bug(error.to_string()))
+                }
+            };
+            let planned = planned.map_err(|refused| (place, refused))?;
+            places.extend(planned.iter().map(|charge| (charge.account, place)));
+            charges.extend(planned);
+        }
+        let step = plan.decide().map_err(|denied| {
+            // The first that asks for anything of the account that said no.
+            let account = denied.lines.first().map(|line| line.account);
+            let place = places.iter().find(|(one, _)| Some(*one) == account).map_or(0, |(_, place)| *place);
+            let operation = ready.get(place).and_then(|(_, asked)| asked.as_ref()).map(|asked| asked.operation);
+            (place, self.denied(denied, &charges, operation.unwrap_or(families::Operation::Create)))
+        })?;
+        let mut ruling = Ruling::default();
+        for (one, asked) in ready {
+            if let (Ready::Put(put), Some(asked)) = (one, asked) {
+                ruling.join(Ruling::of(asked, step.queues(put.draft.uid), false, self));
+            }
+        }
+        ruling.plan = Some(Planned::Step(step));
+        Ok(ruling)
+    }
+
+    fn check_room(&self, dry_run: bool) -> Result<(), Refused> {
+        if self.room.writes || dry_run { Ok(()) } else { Err(Refused::NoSpace) }
+    }
+
+    /// Everything but the ledger's word. `made` are namespaces that are made with it.
+    fn ready(
+        &mut self,
+        key: ObjectKey,
+        kind: WriteKind,
+        now_ms: i64,
+        made: &HashSet<Arc<str>>,
+    ) -> Result<Ready, Refused> {
+        let stored = self.stored(&key).cloned();
+        match kind {
+            WriteKind::Create(draft) => {
+                if !made.contains(&key.namespace) {
+                    self.check_namespace(&key)?;
+                }
+                if !key.fits_a_row() {
+                    return Err(Refused::Invalid(vec![FieldError::too_long("metadata.name", NAMES_BYTES_MAX)]));
+                }
+                if self.leaving.contains(&key.resource) {
+                    return Err(Refused::DefinitionTerminating);
+                }
+                if stored.is_some() {
+                    return Err(Refused::AlreadyExists);
+                }
+                // What is left is for deletions, and for the updates that lead to them.
+                if !self.room.growth {
+                    return Err(Refused::NoSpace);
+                }
+                let draft = self.shape(&key, draft, now_ms)?;
+                let compiled = self.compile(&key, &draft.value)?;
+                self.check_policies(&key, compiled.is_some())?;
+                self.check(&key, None, Some(&draft.value), now_ms)?;
+                let expect = Expect::default();
+                let put = ReadyPut { key, draft, before: None, compiled, terms: None, expect, status: false };
+                Ok(Ready::Put(put))
+            }
+            WriteKind::Update { draft, expect, status } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check_expected(&stored, expect)?;
+                let draft = self.shape(&key, draft, now_ms)?;
+                let renews = is_renewal(&key, &stored, &draft) && self.room.renewals;
+                if !self.room.growth && !renews && !makes_room(&stored, &draft) {
+                    return Err(Refused::NoSpace);
+                }
+                if !status {
+                    self.check(&key, Some(&stored), Some(&draft.value), now_ms)?;
+                }
+                let compiled = if status { None } else { self.compile(&key, &draft.value)? };
+                // What happened is adopted. Labels and annotations did not happen, though they come with a status.
+                let reports = status && stored.has_marks_of(&draft.value);
+                let terms = Some(if reports { Terms::Adopted } else { Terms::Enforced });
+                let put = ReadyPut { key, draft, before: Some(stored), compiled, terms, expect, status };
+                Ok(Ready::Put(put))
+            }
+            WriteKind::Delete { expect, last } => {
+                let stored = stored.ok_or(Refused::NotFound)?;
+                check_expected(&stored, expect)?;
+                self.check(&key, Some(&stored), None, now_ms)?;
+                Ok(Ready::Delete { stored, last })
+            }
+        }
+    }
+
+    /// Why a write was refused; one that waits for expressions is kept for its sender.
+    fn put_off(&mut self, put: ReadyPut, why: Refused) -> Refused {
+        if !self.wanted.is_empty() {
+            let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
+            let ReadyPut { draft, before, expect, status, .. } = put;
+            let kind = match before {
+                None => WriteKind::Create(draft),
+                Some(_) => WriteKind::Update { draft, expect, status },
+            };
+            self.postponed = Some(Box::new(Postponed { kind, wanted, object }));
+        }
+        why
+    }
+
+    /// What a write would store.
+    fn preview(&self, put: ReadyPut) -> Written {
+        let revision = put.before.map(|before| before.revision);
+        self.would_be(Arc::new(put.draft.preview(put.key, revision)))
+    }
+
+    fn would_be(&self, object: Arc<Object>) -> Written {
+        Written { object, sequence: self.ledger.sequence() }
+    }
+
+    fn check_namespace(&self, key: &ObjectKey) -> Result<(), Refused> {
+        if key.namespace.is_empty() {
+            return Ok(());
+        }
+        match self.namespaces.get(&key.namespace) {
+            None => Err(Refused::NamespaceNotFound),
+            Some(namespace) if namespace.terminating => Err(Refused::NamespaceTerminating),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl ReadyPut {
+    /// As it is stored, once it is known what the ledger says.
+    fn ruled(self, ruling: Ruling, now_ms: i64) -> Put {
+        let ReadyPut { key, draft, before, compiled, status, .. } = self;
+        Put { key, draft, before, compiled, ruling, status_at: status.then_some(now_ms) }
+    }
+}
+
+fn check_expected(stored: &Object, expect: Expect) -> Result<(), Refused> {
+    if expect.uid.is_some_and(|uid| uid != stored.uid) {
+        return Err(Refused::UidMismatch { stored: stored.uid });
+    }
+    match expect.revision {
+        Some(revision) if revision != stored.revision => Err(Refused::Conflict { revision: stored.revision }),
+        _ => Ok(()),
+    }
+}
