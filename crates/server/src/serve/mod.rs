@@ -4,6 +4,7 @@
 pub(crate) mod audit;
 mod encrypt;
 mod first;
+mod journals;
 mod status;
 
 use std::path::Path;
@@ -206,6 +207,8 @@ impl Server {
             Engine::load_encrypted(store.as_mut(), families.clone(), encryption)?
         };
         let outdated = engine.outdated();
+        let journals = store.journals();
+        journals::retain(&journals);
         let warning = store.dropped().map(|dropped| dropped.to_string());
         if let Some(warning) = &warning {
             tracing::warn!("{warning}");
@@ -254,6 +257,7 @@ impl Server {
         if outdated > 0 {
             loops.spawn(encrypt::run(writes.clone(), outdated, maintenance));
         }
+        loops.spawn(journals::run(journals, system_clock));
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
         Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, warning, loops })
