@@ -46,9 +46,13 @@ impl Engine {
         self.moments.next_ms().into_iter().chain(self.ledger.next_expiry_ms()).min()
     }
 
+    /// Takes note of when an object has to be measured again. One whose moment has passed was judged by the time as it is: that is
+    /// stored, so that a start by an earlier clock judges it again.
     pub(crate) fn note_due(&mut self, key: &ObjectKey, until_ms: Option<i64>) {
-        if let Some(at) = until_ms {
-            self.moments.note(key, at);
+        match until_ms {
+            Some(at) if at > self.clock_ms => self.moments.note(key, at),
+            Some(_) => self.clock_unsaved = true,
+            None => {}
         }
     }
 

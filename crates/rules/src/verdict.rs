@@ -143,7 +143,7 @@ impl Verdict {
         self.lines.push(Line { policy, account, bucket, amount, format, in_line });
     }
 
-    /// From this moment on the rule says something else of the same object.
+    /// From this moment on the rule says something else of the same object than before it; said before it and after.
     pub fn holds_until(&mut self, ms: i64) {
         self.until_ms = Some(self.until_ms.map_or(ms, |known| known.min(ms)));
     }

@@ -91,6 +91,20 @@ fn after_a_restart_the_clock_of_that_time_counts() {
     bench.audit();
 }
 
+/// The same of a pod that was never counted, because its deletion was overdue by that clock from the beginning.
+#[test]
+fn what_a_clock_that_was_ahead_never_counted_is_counted_after_a_restart() {
+    let mut bench = rig();
+    bench.desk.publish(PATIENCE_MS + 1);
+    bench.create("", "pods", "a", "x", pod()).unwrap();
+    bench.mark_deleted("x");
+    assert_eq!(bench.used_now(), "count/pods=1 pods=0 requests.cpu=0");
+    let mut bench = bench.restart();
+    bench.desk.publish(PATIENCE_MS);
+    assert_eq!(bench.used_now(), "count/pods=1 pods=1 requests.cpu=1");
+    bench.audit();
+}
+
 /// Who verifies a folder has no clock but his own, and the server that wrote it may have ended before a moment or after it.
 #[test]
 fn what_was_let_go_in_time_is_no_damage() {

@@ -109,11 +109,12 @@ pub fn pod_usage(pod: &Value) -> Result<PodUsage, UsageError> {
 /// Measures a pod the way quotas do at this moment.
 pub fn pod_usage_at(pod: &Value, now_ms: i64) -> Result<PodUsage, UsageError> {
     let overdue_ms = overdue_ms(pod);
-    if is_terminal(pod) || overdue_ms.is_some_and(|at| at <= now_ms) {
+    let ended = is_terminal(pod);
+    if ended || overdue_ms.is_some_and(|at| at <= now_ms) {
         let nothing = Resources::default();
         let open = containers(pod).fold(Needs::NONE, |open, container| open.with(Needs::unstated_by(container)));
         let unstated = if has_pod_level(pod) { Needs::NONE } else { open };
-        let overdue_ms = None;
+        let overdue_ms = overdue_ms.filter(|_| !ended);
         return Ok(PodUsage { live: false, overdue_ms, requests: nothing.clone(), limits: nothing, unstated });
     }
     let (mut sum, open) = containers_sum(pod, &Statuses::of(pod))?;

@@ -156,7 +156,7 @@ fn a_pod_whose_deletion_is_overdue_holds_nothing_any_more() {
     let waited_for = pod_usage_at(&pod, twice).unwrap();
     assert!(waited_for.live && waited_for.overdue_ms == Some(twice + 1), "{waited_for:?}");
     let overdue = pod_usage_at(&pod, twice + 1).unwrap();
-    assert!(!overdue.live && overdue.requests == Resources::default() && overdue.overdue_ms.is_none());
+    assert!(!overdue.live && overdue.requests == Resources::default() && overdue.overdue_ms == Some(twice + 1));
     for odd in [
         json!({"deletionTimestamp": "2026-01-01T00:00:30Z"}),
         json!({"deletionTimestamp": "soon", "deletionGracePeriodSeconds": 30}),

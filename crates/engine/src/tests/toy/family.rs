@@ -25,10 +25,10 @@ impl Measure for Seats {
     fn measure(&self, booking: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let spec = &booking.object["spec"];
         let until_ms = spec["untilMs"].as_i64().unwrap_or(i64::MAX);
+        out.holds_until(until_ms);
         if booking.now_ms >= until_ms {
             return Ok(());
         }
-        out.holds_until(until_ms);
         let arrived = i64::try_from(booking.born).unwrap_or(i64::MAX);
         let position = Position { priority: 0, arrived, tie: booking.name.into() };
         out.may_wait(Wait { discipline: Discipline::Greedy, position });
