@@ -44,6 +44,10 @@ pub enum Outcome {
     },
     LimitSet,
     Closed,
+    /// So many still have something on the account that is being closed.
+    Swept {
+        left: usize,
+    },
     /// All parts of a step at once; these of its subjects are in line.
     Step {
         queued: Vec<SubjectId>,

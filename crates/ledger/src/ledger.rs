@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashTable};
 use quantity::{Amount, Format};
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use crate::account::{
 };
 use crate::answer::{Outcome, Receipt};
 use crate::changes::Changes;
-use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, needs, outside, overlaid, pairs};
+use crate::charge::{Charge, Line, Lines, SubjectId, amount_on, charges, needs, outside, pairs};
 use crate::error::LedgerError;
 use crate::queue::Waiter;
 use crate::subjects::{Pending, Subject, Subjects};
@@ -221,71 +221,6 @@ impl Ledger {
             self.changes.account(account);
         }
         Ok(())
-    }
-
-    /// Closes an account: charges, holds and needs on it vanish, what subjects have elsewhere stays. A subject that
-    /// is left with nothing is gone; a waiter that is left with no need has what it asked for.
-    pub fn close(&mut self, account: AccountId) -> Result<Receipt, LedgerError> {
-        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
-        let waiters: Vec<u32> =
-            entry.queue.iter().flat_map(|queue| queue.iter()).map(|(_, waiter)| waiter.slot).collect();
-        let mut occupants = entry.roster.clone();
-        if !waiters.is_empty() {
-            let known: HashSet<u32, FixedState> = waiters.iter().copied().collect();
-            occupants.retain(|slot| !known.contains(slot));
-        }
-        let mut step = self.begin();
-        step.touched.push(account);
-        // Whoever waits for it comes in the order of service, because it may be served by this.
-        for slot in occupants.into_iter().chain(waiters) {
-            self.forget(slot, account, &mut step);
-        }
-        let entry = self.accounts[account.at()].take().expect("the account was open a moment ago");
-        self.vacant.insert(account.0);
-        while let Some(None) = self.accounts.last() {
-            self.accounts.pop();
-            self.vacant.pop_last();
-        }
-        if let Ok(found) = self.keys.find_entry(hash_of(&entry.key), |index| *index == account.0) {
-            found.remove();
-        }
-        if let Some(accounts) = self.by_policy.get_mut(&*entry.key.policy) {
-            accounts.remove(&account.0);
-            if accounts.is_empty() {
-                self.by_policy.remove(&*entry.key.policy);
-            }
-        }
-        self.changes.account(account);
-        self.wake(&mut step);
-        Ok(step.receipt(Outcome::Closed))
-    }
-
-    /// Takes one account out of all that a subject has, holds and waits for. A waiter that needs no more is served; else
-    /// its other accounts are looked at again.
-    fn forget(&mut self, slot: u32, account: AccountId, step: &mut Step) {
-        let subject = self.subjects.get(slot);
-        let lines = without(&subject.lines, account);
-        let pending = match subject.pending.as_deref() {
-            None => None,
-            Some(Pending::Hold { expires_at_ms, wanted, settled }) => Some(Pending::Hold {
-                expires_at_ms: *expires_at_ms,
-                wanted: without(wanted, account),
-                settled: without(settled, account),
-            }),
-            Some(Pending::Wait { wait, wanted }) => {
-                let wanted = without(wanted, account);
-                let needed: SmallVec<[AccountId; 4]> = needs(&lines, &wanted).map(|(account, _)| account).collect();
-                if needed.is_empty() {
-                    let lines = overlaid(&lines, &wanted);
-                    step.woken.push(subject.id());
-                    self.replace(slot, lines, None, step);
-                    return;
-                }
-                step.freed.extend(needed);
-                Some(Pending::Wait { wait: wait.clone(), wanted })
-            }
-        };
-        self.replace(slot, lines, pending.map(Box::new), step);
     }
 
     /// Gives the next step its number.
@@ -517,10 +452,6 @@ pub(crate) fn unchanged(outcome: Outcome, sequence: u64) -> Receipt {
 
 pub(crate) fn hash_of(key: &AccountKey) -> u64 {
     FixedState::with_seed(0).hash_one(key)
-}
-
-fn without(lines: &[Line], account: AccountId) -> Lines {
-    lines.iter().filter(|line| line.account != account).map(Line::unplaced).collect()
 }
 
 pub(crate) fn check_key(key: &AccountKey) -> Result<(), LedgerError> {

@@ -37,6 +37,7 @@ mod audit;
 mod books;
 mod changes;
 mod charge;
+mod closing;
 mod decide;
 mod decide_all;
 mod error;

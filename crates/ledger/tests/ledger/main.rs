@@ -1,6 +1,7 @@
 //! The ledger at its border: one table language, a naive model, every interleaving of small scripts, damaged rows.
 
 mod cases;
+mod closing;
 mod harness;
 mod holds;
 mod interleavings;

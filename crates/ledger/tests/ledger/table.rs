@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! limit  POLICY RESOURCE AMOUNT        opens or changes; `none` is unlimited, `~4` is observed only
+//! rename POLICY RESOURCE POLICY RESOURCE     sweep POLICY RESOURCE,RESOURCE… MAX
 //! close  POLICY RESOURCE               discounts POLICY RESOURCE: amounts below zero are charged as well
 //! charge NAME POLICY RESOURCE AMOUNT, POLICY RESOURCE AMOUNT …     also: adopt; `nothing` is the empty vector
 //! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
@@ -67,6 +68,21 @@ impl Bench {
                 let account = self.account(policy, resource);
                 let receipt = self.ledger.close(account);
                 self.of_result(receipt, &[])
+            }
+            ["sweep", policy, resources, max] => {
+                let (first, with) = resources.split_once(',').unwrap_or((resources, ""));
+                let (account, max) = (self.account(policy, first), max.parse().expect("a number"));
+                let with =
+                    |key: &AccountKey| &*key.policy == *policy && with.split(',').any(|one| one == &*key.resource);
+                let receipt = self.ledger.sweep(account, with, max);
+                self.of_result(receipt, &[])
+            }
+            ["rename", policy, resource, to_policy, to_resource] => {
+                let account = self.account(policy, resource);
+                match self.ledger.rename(account, AccountKey::new(to_policy, to_resource, "")) {
+                    Ok(()) => vec!["renamed".into()],
+                    Err(error) => vec![error_name(&error).into()],
+                }
             }
             ["step", ..] => self.step_of_parts(step.trim_start_matches("step")),
             ["charge" | "adopt" | "hold" | "wait", ..] => {
@@ -247,6 +263,10 @@ impl Bench {
             }
             Outcome::LimitSet => "set",
             Outcome::Closed => "closed",
+            Outcome::Swept { left } => {
+                facts.push(format!("left={left}"));
+                "swept"
+            }
             Outcome::Step { queued } => {
                 facts.push(format!("queued={}", self.named(queued)));
                 "done"

@@ -232,6 +232,7 @@ fn of_receipt(receipt: Receipt) -> Said {
         ledger::Outcome::Expired { subjects } => Outcome::Expired(plain(subjects)),
         ledger::Outcome::LimitSet => Outcome::LimitSet,
         ledger::Outcome::Closed => Outcome::Closed,
+        ledger::Outcome::Swept { left } => Outcome::Swept { left },
         ledger::Outcome::Step { queued } => Outcome::Step { queued: plain(queued) },
     };
     Said::Done { sequence: receipt.sequence, changed: receipt.changed, outcome, woken: plain(receipt.woken) }

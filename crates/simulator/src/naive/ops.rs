@@ -116,6 +116,9 @@ pub enum Outcome {
     Expired(Vec<u128>),
     LimitSet,
     Closed,
+    Swept {
+        left: usize,
+    },
     /// Of a step of several parts: who is in line after it.
     Step {
         queued: Vec<u128>,

@@ -1,0 +1,138 @@
+//! Accounts that get another name, and accounts that go: at once, or a part at a time where many are charged on one.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+use smallvec::SmallVec;
+
+use crate::account::{AccountId, AccountKey};
+use crate::answer::{Outcome, Receipt};
+use crate::charge::{Line, Lines, needs, overlaid};
+use crate::error::LedgerError;
+use crate::ledger::{Ledger, Step, check_key, hash_of};
+use crate::subjects::Pending;
+
+impl Ledger {
+    /// Gives an account another key. Everything charged on it stays as it is: this costs the same however much that is.
+    pub fn rename(&mut self, account: AccountId, key: AccountKey) -> Result<(), LedgerError> {
+        check_key(&key)?;
+        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
+        if entry.key == key {
+            return Ok(());
+        }
+        if let Some(account) = self.account(&key) {
+            return Err(LedgerError::AlreadyOpen { account, key });
+        }
+        let before = entry.key.clone();
+        self.unindex_account(account, &before);
+        let hash = hash_of(&key);
+        self.known_mut(account).key = key;
+        self.index_account(account, hash);
+        self.begin();
+        self.changes.account(account);
+        Ok(())
+    }
+
+    /// Closes an account: charges, holds and needs on it vanish, what subjects have elsewhere stays. A subject that
+    /// is left with nothing is gone; a waiter that is left with no need has what it asked for.
+    pub fn close(&mut self, account: AccountId) -> Result<Receipt, LedgerError> {
+        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
+        let waiters: Vec<u32> =
+            entry.queue.iter().flat_map(|queue| queue.iter()).map(|(_, waiter)| waiter.slot).collect();
+        let mut occupants = entry.roster.clone();
+        if !waiters.is_empty() {
+            let known: HashSet<u32, FixedState> = waiters.iter().copied().collect();
+            occupants.retain(|slot| !known.contains(slot));
+        }
+        let mut step = self.begin();
+        step.touched.push(account);
+        // Whoever waits for it comes in the order of service, because it may be served by this.
+        for slot in occupants.into_iter().chain(waiters) {
+            self.forget(slot, |gone, _| gone == account, &mut step);
+        }
+        self.remove_account(account);
+        self.wake(&mut step);
+        Ok(step.receipt(Outcome::Closed))
+    }
+
+    /// Closes an account a part at a time: at most `max` of those who have something on it let go of that, and it is closed when
+    /// nobody is left. What they have on accounts `with` it goes along: those are going as well. Where somebody waits for it
+    /// all of it goes at once: they are served in their order.
+    pub fn sweep(
+        &mut self,
+        account: AccountId,
+        with: impl Fn(&AccountKey) -> bool,
+        max: usize,
+    ) -> Result<Receipt, LedgerError> {
+        let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
+        if entry.queue.is_some() {
+            return self.close(account);
+        }
+        let swept: Vec<u32> = entry.roster.iter().rev().take(max).copied().collect();
+        let mut step = self.begin();
+        step.touched.push(account);
+        for slot in swept {
+            self.forget(slot, |gone, key| gone == account || with(key), &mut step);
+        }
+        let left = self.known(account).roster.len();
+        if left == 0 {
+            self.remove_account(account);
+        }
+        self.wake(&mut step);
+        Ok(step.receipt(if left == 0 { Outcome::Closed } else { Outcome::Swept { left } }))
+    }
+
+    fn remove_account(&mut self, account: AccountId) {
+        let entry = self.accounts[account.at()].take().expect("the account was open a moment ago");
+        self.vacant.insert(account.0);
+        while let Some(None) = self.accounts.last() {
+            self.accounts.pop();
+            self.vacant.pop_last();
+        }
+        self.unindex_account(account, &entry.key);
+        self.changes.account(account);
+    }
+
+    fn unindex_account(&mut self, account: AccountId, key: &AccountKey) {
+        if let Ok(found) = self.keys.find_entry(hash_of(key), |index| *index == account.0) {
+            found.remove();
+        }
+        if let Some(accounts) = self.by_policy.get_mut(&*key.policy) {
+            accounts.remove(&account.0);
+            if accounts.is_empty() {
+                self.by_policy.remove(&*key.policy);
+            }
+        }
+    }
+
+    /// Takes accounts out of all that a subject has, holds and waits for. A waiter that needs no more is served; else
+    /// its other accounts are looked at again.
+    fn forget(&mut self, slot: u32, is_gone: impl Fn(AccountId, &AccountKey) -> bool, step: &mut Step) {
+        let without = |lines: &[Line]| -> Lines {
+            let is_left = |line: &&Line| !is_gone(line.account, &self.known(line.account).key);
+            lines.iter().filter(is_left).map(Line::unplaced).collect()
+        };
+        let subject = self.subjects.get(slot);
+        let lines = without(&subject.lines);
+        let pending = match subject.pending.as_deref() {
+            None => None,
+            Some(Pending::Hold { expires_at_ms, wanted, settled }) => Some(Pending::Hold {
+                expires_at_ms: *expires_at_ms,
+                wanted: without(wanted),
+                settled: without(settled),
+            }),
+            Some(Pending::Wait { wait, wanted }) => {
+                let wanted = without(wanted);
+                let needed: SmallVec<[AccountId; 4]> = needs(&lines, &wanted).map(|(account, _)| account).collect();
+                if needed.is_empty() {
+                    let lines = overlaid(&lines, &wanted);
+                    step.woken.push(subject.id());
+                    self.replace(slot, lines, None, step);
+                    return;
+                }
+                step.freed.extend(needed);
+                Some(Pending::Wait { wait: wait.clone(), wanted })
+            }
+        };
+        self.replace(slot, lines, pending.map(Box::new), step);
+    }
+}
