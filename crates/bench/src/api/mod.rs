@@ -10,6 +10,7 @@ mod options;
 pub mod quota;
 pub mod serve;
 mod servers;
+pub mod stall;
 mod watchers;
 
 use std::time::Duration;

@@ -16,9 +16,10 @@ pub struct Options {
     pub namespaces: u64,
     pub quotas: u64,
     pub waiting: u64,
+    pub pods: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota|capsule [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule|stall [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -32,7 +33,9 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule [OPTIONS]
  capsule:
   --objects N        objects under the quota that is read (100000)
   --quotas N         custom quotas that do not match (1000)
-  --waiting N        claims that wait in one pool (10000)";
+  --waiting N        claims that wait in one pool (10000)
+ stall:
+  --pods N           pods stored before anything is measured (300000)";
 
 /// More would measure the ports and descriptors of the machine.
 const WATCHERS_MAX: u64 = 8_000;
@@ -49,6 +52,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         namespaces: 10_000,
         quotas: 1_000,
         waiting: 10_000,
+        pods: 300_000,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -64,6 +68,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--watchers" => options.watchers = usize::try_from(number(word()?)?.clamp(1, WATCHERS_MAX))?,
             "--quotas" => options.quotas = number(word()?)?,
             "--waiting" => options.waiting = number(word()?)?,
+            "--pods" => options.pods = number(word()?)?,
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

@@ -36,3 +36,11 @@ fn quota() {
     }
     assert_eq!(figures["leaked_charges"], 0.0, "{figures:?}");
 }
+
+#[test]
+fn stall() {
+    let figures = figures("stall --millis 200 --pods 300");
+    for phase in ["idle", "install", "relabel", "audit", "delete"] {
+        assert!(figures[&format!("worst_stall_ms_{phase}")] > 0.0, "{figures:?}");
+    }
+}
