@@ -15,6 +15,7 @@ use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, PolicyId, Rulebook, Subject, policy_name};
 use serde_json::Value;
 
+use crate::behind::Behind;
 use crate::command::AuditReport;
 use crate::countable::counted;
 use crate::engine::Engine;
@@ -36,7 +37,7 @@ pub struct Snapshot {
     /// Objects whose status is known to be behind, or as a user wrote it.
     behind: BTreeSet<ObjectKey>,
     /// Objects that are still to follow what was written.
-    following: BTreeSet<ObjectKey>,
+    following: Behind,
     revision: u64,
 }
 

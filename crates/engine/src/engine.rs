@@ -13,6 +13,7 @@ use rules::cel::{Foresight, Program};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
 use serde_json::Value;
 
+use crate::behind::Behind;
 use crate::command::{Postponed, Refused, Written};
 use crate::counted::CountedObjects;
 use crate::effects::{Effect, Effects, EventKind};
@@ -54,7 +55,9 @@ pub struct Engine {
     pub(crate) changed: Vec<Changed>,
     pub(crate) reached: Vec<(ObjectKey, Arc<str>)>,
     /// Objects that have to be looked at in the next steps, because they were too many for one.
-    pub(crate) behind: BTreeSet<ObjectKey>,
+    pub(crate) behind: Behind,
+    /// Objects that companions were made for.
+    pub(crate) companioned: HashMap<SubjectId, ObjectKey>,
     /// Objects that were granted in this step what they waited for.
     pub(crate) woken: Vec<ObjectKey>,
     /// Policies whose status names what they count, and what that is.
@@ -230,6 +233,7 @@ impl Engine {
             None => stored.clone(),
         };
         self.shelves.remove(&key);
+        self.companioned.remove(&stored.uid);
         self.moments.forget(&key);
         self.changed.push(Changed { before: Some(stored.clone()), after: None });
         self.tell(EventKind::Deleted, object.clone(), Some(stored));

@@ -223,7 +223,7 @@ fn count_generation(object: &mut Value) {
 impl Engine {
     /// Leaves an object to the next steps, because this one has written enough.
     pub(crate) fn put_behind(&mut self, key: ObjectKey) {
-        self.behind.insert(key);
+        self.behind.leave(key);
         self.effects.stale_status = true;
     }
 
@@ -232,8 +232,9 @@ impl Engine {
     pub(crate) fn put_all_behind(&mut self) {
         let shaped: Vec<ObjectKey> = self.shaped.iter().flat_map(|resource| self.keys_of(resource)).collect();
         for key in shaped.into_iter().chain(self.kept()) {
-            self.put_behind(key);
+            self.behind.insert(key);
         }
+        self.effects.stale_status |= !self.behind.is_empty();
     }
 
     /// All that policies keep, whether it is there or not.

@@ -13,6 +13,7 @@
 //! a test in memory ([`desk::Desk`]). Start reading at [`Engine`].
 
 mod audit;
+mod behind;
 mod broken;
 mod clock;
 mod command;

@@ -9,6 +9,7 @@ use ledger::{Ledger, SubjectId};
 use rules::cel::Foresight;
 use rules::{GroupResource, Rulebook};
 
+use crate::behind::Behind;
 use crate::counted::CountedObjects;
 use crate::effects::{Effects, Fact};
 use crate::engine::Engine;
@@ -92,7 +93,8 @@ impl Engine {
             subjects: HashMap::new(),
             changed: Vec::new(),
             reached: Vec::new(),
-            behind: BTreeSet::new(),
+            behind: Behind::default(),
+            companioned: HashMap::new(),
             woken: Vec::new(),
             counted: CountedObjects::default(),
             trees: RefCell::default(),
@@ -150,6 +152,7 @@ impl Engine {
         }
         self.close_orphans();
         self.name_all();
+        self.find_companioned();
         self.put_all_behind();
         // Readers are told of every account, parts included.
         self.touched.extend(self.ledger.balances().map(|(_, balance)| balance.account));

@@ -57,6 +57,7 @@ impl Engine {
             self.conform(quota);
         }
         let written = self.put(Put { ruling: Ruling::until(until_ms), ..put });
+        self.companioned.insert(written.object.uid, written.object.key.clone());
         // A quota whose rules are others now counts the object by those.
         self.recount_one(&written.object);
         written

@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
-use families::{Affected, Cause, ChargeLine, Companion, Denial, Families, Must, RefusedWrite, companion_uid};
-use ledger::{AccountKey, Planner, Terms};
+use families::{
+    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Denial, Families, Must, RefusedWrite, companion_uid,
+    is_marked,
+};
+use ledger::{AccountKey, Planner, SubjectId, Terms};
 use quantity::{Amount, Quantity};
 use rules::policy_name;
 use serde_json::json;
@@ -204,6 +207,18 @@ impl Engine {
             Some(ChargeLine { policy, account, amount: charge.amount, format: charge.format })
         };
         charges.into_iter().filter_map(line).collect()
+    }
+
+    /// After a start: the objects that companions were made for.
+    pub(crate) fn find_companioned(&mut self) {
+        let is_companion = |(uid, key): (&SubjectId, &ObjectKey)| is_marked(*uid) && self.may_wait(&key.resource);
+        if !self.subjects.iter().any(is_companion) {
+            return;
+        }
+        let companions = |of: SubjectId| (0..COMPANIONS_MAX).map(move |number| companion_uid(of, number));
+        let has_any = |object: &&Arc<Object>| companions(object.uid).any(|uid| self.subjects.contains_key(&uid));
+        let found: Vec<_> = self.shelves.all().filter(has_any).map(|one| (one.uid, one.key.clone())).collect();
+        self.companioned.extend(found);
     }
 
     /// A refusal in the words of whoever refused.

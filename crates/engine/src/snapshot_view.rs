@@ -118,6 +118,10 @@ impl View for SnapshotView<'_> {
         rulebook.is_some_and(|book| book.id(policy).is_some_and(|id| book.looks_into(id, namespace)))
     }
 
+    fn lives(&self, _: SubjectId) -> bool {
+        true
+    }
+
     fn explain(&self, _: SubjectId) -> Explanation {
         Explanation { state: None, lines: Vec::new() }
     }

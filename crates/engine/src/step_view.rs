@@ -147,6 +147,10 @@ impl View for StepView<'_> {
         self.engine.rulebook.id(policy).is_some_and(|id| self.engine.rulebook.looks_into(id, namespace))
     }
 
+    fn lives(&self, subject: SubjectId) -> bool {
+        self.engine.companioned.contains_key(&subject)
+    }
+
     fn explain(&self, subject: SubjectId) -> Explanation {
         self.engine.ledger.explain(subject)
     }

@@ -14,6 +14,7 @@ use crate::desk::Desk;
 use crate::*;
 
 mod audit;
+mod behind;
 mod edits;
 mod foresight;
 mod jit;

@@ -44,6 +44,7 @@ impl Engine {
     pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
         let counts = !write.dry_run;
         self.advance(write.now_ms);
+        self.bring_up(&write.key.namespace, write.now_ms);
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
         let written = self.write_one(write);
         if let Some(postponed) = self.postponed.take() {
@@ -63,6 +64,8 @@ impl Engine {
     pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
         let (now_ms, counts) = (writes.now_ms, !writes.dry_run);
         self.advance(now_ms);
+        let namespaces: HashSet<Arc<str>> = writes.writes.iter().map(|(key, _)| key.namespace.clone()).collect();
+        namespaces.iter().for_each(|namespace| self.bring_up(namespace, now_ms));
         let moved_from = self.touched.len();
         let written = self.write_together(writes);
         match &written {

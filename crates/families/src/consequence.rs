@@ -101,6 +101,11 @@ pub fn marked_uid(bits: u128) -> SubjectId {
     SubjectId((bits & !VERSION & !VARIANT) | (0x5 << 76) | (0x2 << 62))
 }
 
+/// Whether a uid was made so.
+pub fn is_marked(uid: SubjectId) -> bool {
+    (uid.0 >> 76) & 0xf == 0x5
+}
+
 /// What an object must be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Must {

@@ -87,6 +87,9 @@ pub trait View: World + Balances {
         self.namespaces(policy).iter().any(|one| &**one == namespace)
     }
 
+    /// Whether an object that companions were made for is still stored.
+    fn lives(&self, subject: SubjectId) -> bool;
+
     fn explain(&self, subject: SubjectId) -> Explanation;
 
     /// The accounts for which a subject waits. Unlike [`View::explain`] this does not count who is ahead.

@@ -55,8 +55,9 @@ pub fn in_use(pool: &str, namespace: &str, view: &dyn View, reading: Reading) ->
         return found;
     }
     // A claim that was made for a workload is in use as long as that is there; the others share the rest.
-    let (own, left): (Vec<Holder>, Vec<Holder>) =
-        holders(pool, namespace, view).into_iter().partition(|holder| jit::has_workload(&holder.name, view));
+    let (own, left): (Vec<Holder>, Vec<Holder>) = holders(pool, namespace, view)
+        .into_iter()
+        .partition(|holder| jit::has_workload(&holder.name, holder.uid, view));
     for holder in own {
         take(&holder, &mut rest);
         found.insert(holder.uid);

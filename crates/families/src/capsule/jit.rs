@@ -2,7 +2,7 @@
 //! refuse gets a claim of its own, as large as what it asks for, in the commit that lets it in. The claim shrinks with the
 //! workload and goes with it; where the pool has too little, the workload is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ledger::{State, SubjectId};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::claim::{QUOTA_PREFIX, claims, pools, quota_name, subject, wanted};
 use super::pool::{Pool, show_amounts};
 use super::{GROUP, VERSION, at, text};
-use crate::{COMPANIONS_MAX, Change, ChargeLine, Companion, Must, RefusedWrite, View, companion_uid};
+use crate::{COMPANIONS_MAX, Change, ChargeLine, Companion, Must, Place, RefusedWrite, View, companion_uid};
 
 /// What such a claim's name begins with; the uid of its workload follows. A name never changes, unlike labels and owners,
 /// so that nobody makes such a claim look like any other.
@@ -85,11 +85,19 @@ fn offers(pool: &Value) -> bool {
         && at(pool, &["metadata", "deletionTimestamp"]).is_none()
 }
 
-/// A claim never covers more than its workload takes, and is gone when it takes nothing.
+/// A claim never covers more than its workload takes, and is gone when it takes nothing. Of what the pool's ResourceQuota does not
+/// count, because it is not there or does not list it, nobody can tell what the workload takes: that stays as it is.
 pub fn must_be(claim: &Value, view: &dyn View) -> Must {
     let Some(workload) = made_for(claim) else { return Must::AsItIs };
+    if !view.lives(workload) {
+        return Must::Gone;
+    }
     let (namespace, pool) = (text(claim, &["metadata", "namespace"]), text(claim, &["spec", "pool"]));
     let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(pool));
+    let counted: BTreeSet<Arc<str>> = view.part(&quota, "").into_iter().map(|line| line.resource).collect();
+    if counted.is_empty() {
+        return Must::AsItIs;
+    }
     let lines = view.explain(workload).lines.into_iter();
     let taken: BTreeMap<Arc<str>, Amount> = lines
         .filter(|line| line.key.policy == quota && line.key.bucket.is_empty())
@@ -97,7 +105,7 @@ pub fn must_be(claim: &Value, view: &dyn View) -> Must {
         .collect();
     let claimed = wanted(claim);
     let mut left = claimed.clone();
-    for (name, amount) in &mut left {
+    for (name, amount) in left.iter_mut().filter(|(name, _)| counted.contains(*name)) {
         let taken = taken.get(name).copied().unwrap_or(Amount::ZERO);
         if taken < amount.amount() {
             *amount = Quantity::new(taken, amount.format());
@@ -115,16 +123,30 @@ pub fn must_be(claim: &Value, view: &dyn View) -> Must {
     Must::Be(claim)
 }
 
-/// The object that a claim is the companion of. A claim that merely has the name of one is nobody's.
-fn made_for(claim: &Value) -> Option<SubjectId> {
-    let of = workload_in(text(claim, &["metadata", "name"]))?;
-    (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == subject(claim)).then_some(of)
+/// The claims in a namespace that were made for workloads, of one pool: they are looked at when its ResourceQuota comes to count
+/// something else.
+pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
+    let Some(pool) = change.name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
+    let names = |quota: &Value| -> BTreeSet<String> {
+        let hard = at(quota, &["spec", "hard"]).and_then(Value::as_object);
+        hard.into_iter().flat_map(|hard| hard.keys().cloned()).collect()
+    };
+    if change.new.is_none_or(|new| names(new) == names(change.old)) {
+        return Vec::new();
+    }
+    let made = view.list(&claims(), change.namespace).into_iter();
+    let made = made.filter(|claim| text(claim, &["spec", "pool"]) == pool && made_for(claim).is_some());
+    made.map(|claim| Place::new(claims(), change.namespace, text(&claim, &["metadata", "name"]))).collect()
 }
 
-/// The workload a claim was made for, while that takes what the claim gives.
-fn workload(claim: &str, view: &dyn View) -> Option<SubjectId> {
-    let uid = workload_in(claim)?;
-    matches!(view.explain(uid).state, Some(State::Charged | State::Held { .. })).then_some(uid)
+/// The object that a claim is the companion of. A claim that merely has the name of one is nobody's.
+fn made_for(claim: &Value) -> Option<SubjectId> {
+    workload_of(text(claim, &["metadata", "name"]), subject(claim))
+}
+
+fn workload_of(claim: &str, uid: SubjectId) -> Option<SubjectId> {
+    let of = workload_in(claim)?;
+    (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == uid).then_some(of)
 }
 
 const UID_CHARS: usize = 36;
@@ -135,16 +157,20 @@ fn workload_in(claim: &str) -> Option<SubjectId> {
     u128::from_str_radix(&uid, 16).ok().map(SubjectId)
 }
 
-/// Whether the claim was made for a workload that is still there.
-pub fn has_workload(claim: &str, view: &dyn View) -> bool {
-    workload(claim, view).is_some()
+/// Whether the claim was made for a workload that is still there and takes something.
+pub fn has_workload(claim: &str, uid: SubjectId, view: &dyn View) -> bool {
+    let workload = workload_of(claim, uid);
+    workload.is_some_and(|uid| matches!(view.explain(uid).state, Some(State::Charged | State::Held { .. })))
 }
 
-/// Such a claim is its workload's, and nobody else's to change.
+/// Such a claim is its workload's, and nobody else's to change; but for a pool that is gone, or goes, and may take it along.
 pub fn guard(change: &Change<'_>, view: &dyn View) -> Result<(), String> {
     let same_spec = change.new.is_some_and(|new| new.get("spec") == change.old.get("spec"));
     let released = change.new.is_some_and(super::is_released);
-    if (same_spec && !released) || !has_workload(change.name, view) {
+    let pool = || view.get(&pools(), "", text(change.old, &["spec", "pool"]));
+    let serves = || pool().is_some_and(|pool| at(&pool, &["metadata", "deletionTimestamp"]).is_none());
+    let is_free = || !(made_for(change.old).is_some_and(|workload| view.lives(workload)) && serves());
+    if (same_spec && !released) || is_free() {
         return Ok(());
     }
     Err(format!("the claim was made for the workload {} and goes with it", change.name.trim_start_matches(NAME_PREFIX)))

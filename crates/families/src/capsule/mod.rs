@@ -151,7 +151,10 @@ impl Family for Capsule {
         match cause {
             Cause::Written(change) if *change.resource == nodes::nodes() => objects(nodes::sized_by(change, view)),
             Cause::Written(change) => {
-                let claims = upkeep::concerned(change, view);
+                let mut claims = upkeep::concerned(change, view);
+                if change.resource.is("", "resourcequotas") {
+                    claims.extend(jit::concerned(change, view));
+                }
                 let others =
                     if *change.resource == claim::claims() { Vec::new() } else { provision::concerned(change, view) };
                 objects(others.into_iter().chain(claims).collect())

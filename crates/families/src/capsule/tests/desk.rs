@@ -389,6 +389,10 @@ impl View for Desk {
         names
     }
 
+    fn lives(&self, _: SubjectId) -> bool {
+        true
+    }
+
     fn explain(&self, subject: SubjectId) -> Explanation {
         self.ledger.explain(subject)
     }

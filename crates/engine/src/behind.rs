@@ -1,0 +1,92 @@
+//! Objects that are still to follow what was written, because they were too many for one step.
+//!
+//! What limits a namespace is never late for it: before anything is decided there, the policies of that namespace that are
+//! behind follow, and so do those outside of namespaces that a step left behind.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use rules::GroupResource;
+
+use crate::engine::Engine;
+use crate::object::ObjectKey;
+
+/// Those that are behind, by namespace.
+#[derive(Clone, Default)]
+pub(crate) struct Behind {
+    keys: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    count: usize,
+    /// Of those outside of namespaces, the ones that a step left.
+    left_outside: BTreeSet<ObjectKey>,
+}
+
+impl Behind {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.keys.get(&key.namespace).is_some_and(|keys| keys.contains(key))
+    }
+
+    pub fn insert(&mut self, key: ObjectKey) {
+        self.count += usize::from(self.keys.entry(key.namespace.clone()).or_default().insert(key));
+    }
+
+    /// The same of one that a step could not do.
+    pub fn leave(&mut self, key: ObjectKey) {
+        if key.namespace.is_empty() {
+            self.left_outside.insert(key.clone());
+        }
+        self.insert(key);
+    }
+
+    pub fn pop_first(&mut self) -> Option<ObjectKey> {
+        let key = self.keys.values().next()?.first()?.clone();
+        self.remove(&key);
+        Some(key)
+    }
+
+    pub fn retain(&mut self, mut keeps: impl FnMut(&ObjectKey) -> bool) {
+        let gone: Vec<ObjectKey> = self.keys.values().flatten().filter(|key| !keeps(key)).cloned().collect();
+        gone.iter().for_each(|key| self.remove(key));
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        let Some(keys) = self.keys.get_mut(&key.namespace) else { return };
+        self.count -= usize::from(keys.remove(key));
+        if keys.is_empty() {
+            self.keys.remove(&key.namespace);
+        }
+        self.left_outside.remove(key);
+    }
+
+    /// What of these resources limits a namespace.
+    fn limiting(&self, namespace: &str, policies: &HashSet<GroupResource>) -> Vec<ObjectKey> {
+        let within = self.keys.get(namespace).into_iter().flatten();
+        within.chain(&self.left_outside).filter(|key| policies.contains(&key.resource)).cloned().collect()
+    }
+}
+
+impl Engine {
+    /// Lets follow what limits a namespace, before anything is decided there.
+    pub(crate) fn bring_up(&mut self, namespace: &str, now_ms: i64) {
+        if self.behind.is_empty() {
+            return;
+        }
+        let late = self.behind.limiting(namespace, &self.policy_resources);
+        if late.is_empty() {
+            return;
+        }
+        let moved_from = self.touched.len();
+        for key in late {
+            self.behind.remove(&key);
+            self.conform(&key);
+        }
+        self.follow(moved_from, now_ms);
+    }
+}

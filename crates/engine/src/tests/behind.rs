@@ -1,0 +1,168 @@
+//! What was too much for one step is never late for whoever writes where it limits.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const CAPSULE: &str = "capsule.clastix.io";
+
+fn pool_key() -> ObjectKey {
+    ObjectKey::new(GroupResource::new(CAPSULE, "resourcepools"), "", "p")
+}
+
+fn quota_key(namespace: &str) -> ObjectKey {
+    ObjectKey::new(GroupResource::core("resourcequotas"), namespace, "capsule-pool-p")
+}
+
+fn pool(config: Value) -> Value {
+    json!({"spec": {
+        "selectors": [{"matchLabels": {"tenant": "solar"}}],
+        "quota": {"hard": {"requests.cpu": "5", "pods": "900"}},
+        "defaults": {"requests.cpu": "0", "pods": "0"},
+        "config": config,
+    }})
+}
+
+fn pod(cpu: &str) -> Value {
+    let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+    json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}})
+}
+
+fn claim(cpu: &str) -> Value {
+    json!({"spec": {"pool": "p", "claim": {"requests.cpu": cpu, "pods": "1"}}})
+}
+
+/// Namespaces of one tenant, named so that the last comes last.
+fn spaces(count: usize) -> (Bench, Vec<String>) {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    let names: Vec<String> = (0..count).map(|number| format!("n{number:04}")).collect();
+    for name in &names {
+        bench.create("", "namespaces", "", name, json!({"labels": {"tenant": "solar"}})).unwrap();
+    }
+    (bench, names)
+}
+
+impl Bench {
+    fn millis_of(&self, key: &ObjectKey, resource: &str) -> i64 {
+        let lines = self.desk.of(&policy_name(&key.resource, &key.namespace, &key.name));
+        let line = lines.iter().find(|line| &*line.resource == resource && line.bucket.is_empty());
+        i64::try_from(line.map_or(0, |line| line.balance.used.nanos()) / 1_000_000).unwrap()
+    }
+
+    /// Millicpus that pods use, against those that the pool has given away.
+    fn covered(&self, namespaces: &[String]) -> (i64, i64) {
+        let used = namespaces.iter().map(|namespace| self.millis_of(&quota_key(namespace), "requests.cpu")).sum();
+        (used, self.millis_of(&pool_key(), "requests.cpu"))
+    }
+
+    fn caught_up(&mut self) {
+        while self.desk.publish(0) > 0 {}
+        self.audit();
+    }
+}
+
+#[test]
+fn a_pool_limits_the_last_of_its_namespaces_from_its_first_moment() {
+    let (mut bench, names) = spaces(600);
+    bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({}))).unwrap();
+    let last = &names[599];
+    assert!(bench.desk.get(&quota_key(last)).is_none(), "it was too much for one step");
+    assert!(matches!(bench.create("", "pods", last, "x", pod("1")), Err(Refused::Denied(_))));
+    assert!(bench.desk.get(&quota_key(last)).is_some());
+    // The same after an end in the middle of it.
+    let mut bench = bench.restart();
+    let near = &names[598];
+    assert!(matches!(bench.create("", "pods", near, "x", pod("1")), Err(Refused::Denied(_))));
+    bench.caught_up();
+}
+
+/// Quotas that somebody made long fill a step before the one comes that has to shrink.
+#[test]
+fn a_namespace_that_gave_back_cannot_use_it_because_others_are_long() {
+    let (mut bench, names) = spaces(14);
+    bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({}))).unwrap();
+    let (last, others) = names.split_last().unwrap();
+    let long: serde_json::Map<String, Value> =
+        (0..1400).map(|number| (format!("note-{number}"), "x".repeat(1000).into())).collect();
+    for name in others {
+        bench.change(&quota_key(name), |quota| quota["metadata"]["annotations"] = long.clone().into()).unwrap();
+    }
+    bench.create(CAPSULE, "resourcepoolclaims", last, "c", claim("5")).unwrap();
+    for name in others {
+        bench.create(CAPSULE, "resourcepoolclaims", name, "c", claim("380m")).unwrap();
+    }
+    let claim = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepoolclaims"), last, "c");
+    bench.write(claim, WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    let stale = bench.desk.get(&quota_key(last)).unwrap().value()["spec"]["hard"]["requests.cpu"].clone();
+    assert_eq!(stale, "5", "it was too much for one step");
+    assert!(
+        matches!(bench.create("", "pods", last, "x", pod("1")), Err(Refused::Denied(_))),
+        "it has nothing any more"
+    );
+    bench.caught_up();
+    let (used, given) = bench.covered(&names);
+    assert_eq!((used, given), (0, 13 * 380));
+}
+
+#[test]
+fn claims_made_for_workloads_outlive_the_absence_of_their_quota() {
+    let (mut bench, names) = spaces(300);
+    bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({"jitClaims": true}))).unwrap();
+    let homes = [&names[0], &names[299]];
+    for home in homes {
+        bench.create("", "pods", home, "x", pod("1")).unwrap();
+    }
+    let claims = |bench: &Bench| bench.desk.list(&GroupResource::new(CAPSULE, "resourcepoolclaims")).count();
+    assert_eq!((claims(&bench), bench.covered(&names)), (2, (2000, 2000)));
+    // Selected no longer, and again; what is written meanwhile makes no difference.
+    let select = |bench: &mut Bench, tenant: &str| {
+        let selectors = json!([{"matchLabels": {"tenant": tenant}}]);
+        bench.change(&pool_key(), |pool| pool["spec"]["selectors"] = selectors).unwrap();
+    };
+    select(&mut bench, "nobody");
+    let pod_key = ObjectKey::new(GroupResource::core("pods"), homes[1], "x");
+    bench.change(&pod_key, |pod| pod["metadata"]["labels"] = json!({"a": "b"})).unwrap();
+    bench.caught_up();
+    select(&mut bench, "solar");
+    bench.caught_up();
+    assert_eq!((claims(&bench), bench.covered(&names)), (2, (2000, 2000)));
+    // The pool goes and comes back, with a restart in between.
+    bench.write(pool_key(), WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    bench.caught_up();
+    let mut bench = bench.restart();
+    bench.caught_up();
+    assert_eq!(claims(&bench), 2);
+    bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({"jitClaims": true}))).unwrap();
+    bench.caught_up();
+    assert_eq!((claims(&bench), bench.covered(&names)), (2, (2000, 2000)));
+    // A workload that ends while nothing counts it leaves nothing behind once something does; one that goes takes its claim along.
+    select(&mut bench, "nobody");
+    bench.caught_up();
+    bench.change(&pod_key, |pod| pod["status"] = json!({"phase": "Succeeded"})).unwrap();
+    bench
+        .write(
+            ObjectKey::new(GroupResource::core("pods"), homes[0], "x"),
+            WriteKind::Delete { expect: Expect::default(), last: None },
+            false,
+        )
+        .unwrap();
+    assert_eq!(claims(&bench), 1);
+    select(&mut bench, "solar");
+    bench.caught_up();
+    assert_eq!((claims(&bench), bench.covered(&names)), (0, (0, 0)));
+}
+
+#[test]
+fn a_claim_with_the_name_of_another_s_is_nobody_s() {
+    let (mut bench, names) = spaces(2);
+    bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({"jitClaims": true}))).unwrap();
+    let pod = bench.create("", "pods", &names[0], "x", pod("1")).unwrap();
+    let forged = format!("jit-{}", kinds::uid::text(pod.object.uid));
+    bench.create(CAPSULE, "resourcepoolclaims", &names[1], &forged, claim("3")).unwrap();
+    let key = |namespace: &str| ObjectKey::new(GroupResource::new(CAPSULE, "resourcepoolclaims"), namespace, &forged);
+    let delete = || WriteKind::Delete { expect: Expect::default(), last: None };
+    assert!(matches!(bench.write(key(&names[0]), delete(), false), Err(Refused::Said { .. })), "that one is the pod's");
+    bench.write(key(&names[1]), delete(), false).unwrap();
+    assert_eq!(bench.millis_of(&pool_key(), "requests.cpu"), 1000);
+    bench.caught_up();
+}
