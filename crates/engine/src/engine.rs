@@ -17,7 +17,7 @@ use crate::behind::Behind;
 use crate::command::{Postponed, Refused, Written};
 use crate::counted::CountedObjects;
 use crate::effects::{Effect, Effects, EventKind};
-use crate::follow::Changed;
+use crate::follow::{Bounds, Changed};
 use crate::moments::Moments;
 use crate::object::{Draft, Object, ObjectKey};
 use crate::policies::Policies;
@@ -78,6 +78,7 @@ pub struct Engine {
     pub(crate) measuring: u64,
     pub(crate) measuring_unsaved: bool,
     pub(crate) room: Room,
+    pub(crate) bounds: Bounds,
     /// What the write at hand knows of the expressions it will be asked about.
     pub(crate) foresight: Foresight,
     /// The expressions it should have known of, on what, and the write itself, on its way back.
@@ -110,6 +111,11 @@ impl Engine {
 
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Says how much follows a write in its own step, from now on: little, for whoever wants to see what happens then.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     /// Says what there is room for, from now on.

@@ -20,14 +20,22 @@ use crate::step_view::StepView;
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
 
-/// Bytes of objects that follow a write in its own step. A commit is bounded, and a pool may keep a long quota in each of a
-/// thousand namespaces: the others follow in the next steps, as many bytes each, and as many objects looked at.
-const FOLLOWED_BYTES_MAX: usize = 16 * 1024 * 1024;
-const CAUGHT_UP_MAX: usize = 256;
+/// How much follows a write in its own step. What is beyond it follows in the next ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of objects: a commit is bounded, and a pool may keep a long quota in each of a thousand namespaces.
+    pub bytes: usize,
+    /// Objects that are made, so that a pool over ten thousand namespaces does not stall admissions.
+    pub made: usize,
+    /// Objects that are looked at when those that are behind follow.
+    pub caught_up: usize,
+}
 
-/// Objects made in one step, so that a pool over ten thousand namespaces does not stall admissions. The others follow in a
-/// moment, as many a step.
-const MADE_MAX: usize = 256;
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { bytes: 16 * 1024 * 1024, made: 256, caught_up: 256 }
+    }
+}
 
 /// Rounds in one step. Nodes lead to pools, those to claims, those to quotas, and that is all; more is a circle.
 const ROUNDS_MAX: usize = 8;
@@ -103,7 +111,7 @@ impl Engine {
             self.gather(&mut moved_from, &mut work);
             let Some(key) = work.pop() else { break };
             let missing = self.stored(&key).is_none();
-            if self.written_bytes - work.begun >= FOLLOWED_BYTES_MAX || (missing && work.made == MADE_MAX) {
+            if self.written_bytes - work.begun >= self.bounds.bytes || (missing && work.made == self.bounds.made) {
                 self.put_behind(key);
                 continue;
             }
@@ -264,8 +272,8 @@ impl Engine {
     /// Lets some of those that are behind follow.
     pub(crate) fn catch_up(&mut self, now_ms: i64) {
         let (begun, moved_from) = (self.written_bytes, self.touched.len());
-        for _ in 0..CAUGHT_UP_MAX {
-            if self.written_bytes - begun >= FOLLOWED_BYTES_MAX {
+        for _ in 0..self.bounds.caught_up {
+            if self.written_bytes - begun >= self.bounds.bytes {
                 break;
             }
             let Some(key) = self.behind.pop_first() else { break };

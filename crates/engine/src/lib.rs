@@ -48,6 +48,7 @@ pub use audit::Snapshot;
 pub use command::{AuditReport, Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
 pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
 pub use engine::Engine;
+pub use follow::Bounds;
 pub use load::Loaded;
 pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadable, parse_uid, string_map};
 pub use room::Room;

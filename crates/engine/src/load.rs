@@ -13,6 +13,7 @@ use crate::behind::Behind;
 use crate::counted::CountedObjects;
 use crate::effects::{Effects, Fact};
 use crate::engine::Engine;
+use crate::follow::Bounds;
 use crate::identity::named_uid;
 use crate::install::Places;
 use crate::moments::Moments;
@@ -100,6 +101,7 @@ impl Engine {
             trees: RefCell::default(),
             leaving: HashSet::new(),
             room: Room::default(),
+            bounds: Bounds::default(),
             writes: Vec::new(),
             own: Origin::internal("engine"),
             origin: Origin::default(),

@@ -12,6 +12,7 @@ use rules::cel::Foresight;
 use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
 use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
+use crate::measured::strip;
 use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use crate::put::Put;
 use crate::relief::{RefusedDraft, Relief};
@@ -231,7 +232,9 @@ impl Engine {
                 if !status {
                     self.check(&key, Some(&stored), Some(&draft.value), now_ms)?;
                 }
-                let compiled = if status { None } else { self.compile(&key, &draft.value)? };
+                // Whoever wrote only a status: the families may have changed more of it.
+                let is_policy = !status || self.is_respecified(&stored, &draft);
+                let compiled = if is_policy { self.compile(&key, &draft.value)? } else { None };
                 // What happened is adopted. Labels and annotations did not happen, though they come with a status.
                 let reports = status && stored.has_marks_of(&draft.value);
                 let terms = Some(if reports { Terms::Adopted } else { Terms::Enforced });
@@ -245,6 +248,17 @@ impl Engine {
                 Ok(Ready::Delete { stored, last })
             }
         }
+    }
+
+    /// Whether a policy says something else than the stored one, its status aside.
+    fn is_respecified(&self, stored: &Object, draft: &Draft) -> bool {
+        if !self.policy_resources.contains(&stored.key.resource) {
+            return false;
+        }
+        let [mut before, mut after] = [stored.value(), draft.value.clone()];
+        strip(&mut before, true);
+        strip(&mut after, true);
+        before != after
     }
 
     /// Why a write was refused; one that waits for expressions is kept for its sender.

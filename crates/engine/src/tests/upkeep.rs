@@ -118,3 +118,28 @@ fn a_pool_is_held_while_it_serves_and_goes_with_what_it_provisioned() {
     assert!(bench.desk.get(&pool).is_none() && bench.quota_of_pool().is_none());
     bench.audit();
 }
+
+/// Pools select by what a namespace says of itself: claims in it are concerned when that changes.
+#[test]
+fn a_claim_follows_its_namespace_to_a_pool_and_away_from_it() {
+    let mut bench = rig();
+    let labelled = |bench: &mut Bench, tenant: &str| {
+        let key = ObjectKey::new(GroupResource::core("namespaces"), "", "late");
+        bench.change(&key, |one| one["metadata"]["labels"] = json!({"tenant": tenant})).unwrap();
+    };
+    bench.create("", "namespaces", "", "late", json!({})).unwrap();
+    pool(&mut bench, json!({"deleteBoundResources": true}));
+    bench.create(CAPSULE, "resourcepoolclaims", "late", "c", json!({"spec": {"claim": {"pods": "1"}}})).unwrap();
+    let claim = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepoolclaims"), "late", "c");
+    let shown = |bench: &Bench| {
+        let value = bench.desk.get(&claim).unwrap().value();
+        let owners = value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        (value["spec"]["pool"].as_str().unwrap_or_default().to_owned(), owners)
+    };
+    assert_eq!(shown(&bench), (String::new(), 0));
+    labelled(&mut bench, "solar");
+    assert_eq!(shown(&bench), ("p".to_owned(), 1), "it has one as soon as there is one for it, and belongs to it");
+    labelled(&mut bench, "nobody");
+    assert_eq!(shown(&bench).1, 0, "it has nothing of that pool any more");
+    bench.audit();
+}

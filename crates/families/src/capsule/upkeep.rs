@@ -119,6 +119,9 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         let is_there = change.new.is_some();
         return is_there.then(|| Place::new(claims(), change.namespace, change.name)).into_iter().collect();
     }
+    if change.resource.is("", "namespaces") {
+        return in_namespace(change, view);
+    }
     if *change.resource != pools() || change.new.is_none() {
         return Vec::new();
     }
@@ -131,4 +134,14 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         }
     }
     places
+}
+
+/// Those in a namespace that pools may select otherwise than before: it may have come to one, or left it.
+fn in_namespace(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
+    let marks = |namespace: &Value| ["labels", "annotations"].map(|marks| at(namespace, &["metadata", marks]).cloned());
+    if change.new.is_none_or(|new| marks(new) == marks(change.old)) {
+        return Vec::new();
+    }
+    let all = view.list(&claims(), change.name).into_iter();
+    all.map(|claim| Place::new(claims(), change.name, text(&claim, &["metadata", "name"]))).collect()
 }
