@@ -197,6 +197,15 @@ struct Found {
     stored: Vec<u8>,
 }
 
+/// Between entries that go and entries that stay.
+struct Border {
+    /// The first that stays, if there is one.
+    first: Option<u64>,
+    /// Behind the last that goes. The numbers of a large batch are counted before its last entries are written: what was seen
+    /// is the end of what may go, and not what was counted.
+    end: u64,
+}
+
 impl EtcdJournals {
     pub fn new(runtime: Handle, client: &Client, keys: &Arc<Keys>, leadership: &Arc<Leadership>) -> EtcdJournals {
         let reader = Reader { client: client.clone(), keys: keys.clone() };
@@ -274,8 +283,8 @@ impl Source for EtcdJournals {
     fn since(&self, journal: Journal, at_ms: i64) -> Result<u64, StoreError> {
         self.run(async move |reader: Reader| {
             let span = reader.span(journal.0).await?;
-            let first = reader.search(journal.0, span.clone(), &|head| head.latest_ms >= at_ms).await?;
-            Ok(first.unwrap_or(span.end))
+            let border = reader.search(journal.0, span.clone(), &|head| head.latest_ms >= at_ms).await?;
+            Ok(border.first.unwrap_or(span.end))
         })
     }
 
@@ -325,13 +334,13 @@ impl Reader {
         found.into_iter().map(|found| self.entry(journal, &found)).collect()
     }
 
-    /// The first entry of which this is true, given that it is true of all behind it.
+    /// Where the entries begin of which this is true, given that it is true of all behind the first of them.
     async fn search(
         &self,
         journal: u8,
         span: Range<u64>,
         is_behind: &(dyn Fn(&EntryHead) -> bool + Sync),
-    ) -> Result<Option<u64>, StoreError> {
+    ) -> Result<Border, StoreError> {
         let (mut low, mut high, mut first) = (span.start, span.end, None);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -341,7 +350,7 @@ impl Reader {
                 Some(found) => low = found.sequence + 1,
             }
         }
-        Ok(first)
+        Ok(Border { first, end: low })
     }
 
     async fn retire(
@@ -354,13 +363,13 @@ impl Reader {
         let (span, counter) = (self.span(journal).await?, self.counter(journal).await?);
         let mut end = span.start;
         if let Some(before) = retention.too_old(now_ms) {
-            let first = self.search(journal, span.clone(), &|head| head.latest_ms >= before).await?;
-            end = end.max(first.unwrap_or(span.end));
+            let border = self.search(journal, span.clone(), &|head| head.latest_ms >= before).await?;
+            end = end.max(border.end);
         }
         if let Some(max) = retention.bytes {
             let before = counter.bytes.saturating_sub(max);
-            let first = self.search(journal, span.clone(), &|head| head.bytes > before).await?;
-            end = end.max(first.unwrap_or(span.end));
+            let border = self.search(journal, span.clone(), &|head| head.bytes > before).await?;
+            end = end.max(border.end);
         }
         loop {
             let first = self.span(journal).await?.start;
@@ -369,7 +378,8 @@ impl Reader {
             }
             let until = end.min(first.saturating_add(RETIRED_MAX));
             let (from, until) = (self.keys.entry(journal, first), self.keys.entry(journal, until));
-            // Harmless twice, and whenever it arrives: numbers are never given again.
+            // Harmless twice, and whenever it arrives: numbers are never given again, and none that was given and is not written
+            // yet is among them.
             let request = TxnRequest {
                 compare: vec![Compare::created_at(&self.keys.leader, leadership.revision)],
                 success: vec![RequestOp::delete_range(from, until)],
