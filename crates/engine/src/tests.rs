@@ -25,7 +25,6 @@ mod names;
 mod pools;
 mod quota;
 mod rows;
-mod storm;
 mod together;
 mod toy;
 mod trees;

@@ -184,6 +184,32 @@ impl SimDisk {
         Some(format!("{name} at {offset}"))
     }
 
+    /// Cuts a file off somewhere in what was written to it, or fills the rest of it with zeros, and says where. `None` on an
+    /// empty disk.
+    pub fn cut(&self, keeps_length: bool) -> Option<String> {
+        let mut state = self.state();
+        let State { rng, files, names, .. } = &mut *state;
+        let used = |file: &File| file.content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let filled: Vec<(&String, usize, usize)> = names
+            .iter()
+            .map(|(name, file)| (name, *file, used(&files[*file])))
+            .filter(|(_, _, used)| *used > 0)
+            .collect();
+        let (name, file, used) = *filled.get(rng.index(filled.len()))?;
+        // Ends of records are the places that could pass for the end of all: they are found more often near the last.
+        let offset = if rng.one_in(2) { used - 1 - rng.index(used.min(600)) } else { rng.index(used) };
+        let File { durable, content, pending } = &mut files[file];
+        pending.clear();
+        for bytes in [durable, content] {
+            let length = bytes.len();
+            bytes.truncate(offset);
+            if keeps_length {
+                bytes.resize(length, 0);
+            }
+        }
+        Some(format!("{name} at {offset}"))
+    }
+
     /// The process ends, the machine does not: what was written stays, synced or not.
     pub fn restart_process(&self) {
         let mut state = self.state();

@@ -15,6 +15,7 @@ pub mod checker;
 mod client;
 pub mod disk;
 mod engine;
+pub mod estate;
 pub mod history;
 mod home;
 mod journal;

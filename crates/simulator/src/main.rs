@@ -1,22 +1,130 @@
-//! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many.
+//! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world ledger` or
+//! `--world engine` leaves the other one out. With `--every-state` a rare state that no seed met is a failure.
 
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use simulator::rare::{self, Rare};
-use simulator::world::{Config, Watch, run};
+use simulator::world::Watch;
+use simulator::{estate, world};
 
-/// Ticks of one run: a few thousand calls, some dozens of faults.
+/// Ticks of one run of the ledger's world: a few thousand calls, some dozens of faults.
 const TICKS: u64 = 3000;
 
-const USAGE: &str = "usage: simulator --seed N | --seeds N [--from M] [--ticks T]";
+const USAGE: &str =
+    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine] [--every-state]";
+
+#[derive(Default)]
+struct Tally {
+    commands: u64,
+    groups: u64,
+    starts: u64,
+    faults: u64,
+    failed: u64,
+    rare: Rare,
+}
+
+/// One of the two worlds.
+#[derive(Clone, Copy)]
+enum Of {
+    Ledger { ticks: u64 },
+    Engine,
+}
+
+impl Of {
+    fn name(self) -> &'static str {
+        match self {
+            Of::Ledger { .. } => "ledger",
+            Of::Engine => "engine",
+        }
+    }
+
+    fn states(self) -> &'static [&'static str] {
+        match self {
+            Of::Ledger { .. } => rare::ALL,
+            Of::Engine => estate::rare::ALL,
+        }
+    }
+
+    fn run(self, seed: u64) -> Result<Tally, String> {
+        match self {
+            Of::Ledger { ticks } => {
+                let report = world::run(world::Config { seed, ticks, mutation: None, watch: Watch::Steps });
+                let report = report.map_err(|trouble| trouble.to_string())?;
+                let (commands, groups, starts) = (report.calls, report.steps, report.restarts);
+                Ok(Tally { commands, groups, starts, rare: report.rare, ..Tally::default() })
+            }
+            Of::Engine => {
+                let report = estate::run(estate::Config { seed, mutation: None })?;
+                let estate::Report { commands, groups, starts, faults, rare } = report;
+                Ok(Tally { commands, groups, starts, faults, failed: 0, rare })
+            }
+        }
+    }
+
+    /// Runs seeds on every processor, and tells what came of it; `false` if one failed.
+    fn run_all(self, from: u64, count: u64, every_state: bool) -> bool {
+        let (next, total) = (AtomicU64::new(0), Mutex::new(Tally::default()));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= count {
+                    return;
+                }
+                let seed = from.saturating_add(at);
+                let outcome = self.run(seed);
+                let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                match outcome {
+                    Ok(one) => total.add(&one),
+                    Err(trouble) => {
+                        total.failed += 1;
+                        let world = self.name();
+                        println!("seed {seed} failed: {trouble}");
+                        println!("replay: cargo run --release -p simulator -- --world {world} --seed {seed}");
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..threads).for_each(|_| drop(scope.spawn(work)));
+        });
+        let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Tally { commands, groups, starts, faults, failed, .. } = total;
+        let world = self.name();
+        println!(
+            "{world}: {count} seeds, {commands} commands, {groups} groups, {faults} faults, {starts} starts, {failed} failed"
+        );
+        for name in self.states() {
+            println!("{:>10}  {name}", total.rare.count(name));
+        }
+        let never = total.rare.never_met_of(self.states());
+        if every_state && !never.is_empty() {
+            println!("never met: {never:#?}");
+        }
+        failed == 0 && (!every_state || never.is_empty())
+    }
+}
+
+impl Tally {
+    fn add(&mut self, one: &Tally) {
+        self.commands += one.commands;
+        self.groups += one.groups;
+        self.starts += one.starts;
+        self.faults += one.faults;
+        self.rare.add(&one.rare);
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |name: &str| {
+    let text = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(at + 1)?.parse::<u64>().ok()
+        arguments.get(at + 1)
     };
-    let ticks = number("--ticks").unwrap_or(TICKS);
+    let number = |name: &str| text(name)?.parse::<u64>().ok();
     let (from, count) = match (number("--seed"), number("--seeds")) {
         (Some(seed), _) => (seed, 1),
         (None, Some(count)) => (number("--from").unwrap_or(1), count),
@@ -25,26 +133,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (mut rare, mut calls, mut steps, mut restarts, mut failed) = (Rare::default(), 0, 0, 0, 0u64);
-    for seed in from..from.saturating_add(count) {
-        match run(Config { seed, ticks, mutation: None, watch: Watch::Steps }) {
-            Ok(report) => {
-                calls += report.calls;
-                steps += report.steps;
-                restarts += report.restarts;
-                rare.add(&report.rare);
-            }
-            Err(trouble) => {
-                failed += 1;
-                println!(
-                    "seed {seed} failed: {trouble}\nreplay: cargo run -p simulator -- --seed {seed} --ticks {ticks}"
-                );
-            }
+    let ledger = Of::Ledger { ticks: number("--ticks").unwrap_or(TICKS) };
+    let worlds = match text("--world").map(String::as_str) {
+        None => vec![ledger, Of::Engine],
+        Some("ledger") => vec![ledger],
+        Some("engine") => vec![Of::Engine],
+        Some(_) => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
         }
-    }
-    println!("{count} seeds, {calls} calls, {steps} steps, {restarts} starts, {failed} failed");
-    for name in rare::ALL {
-        println!("{:>10}  {name}", rare.count(name));
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    };
+    let every_state = arguments.iter().any(|argument| argument == "--every-state");
+    let sound = worlds.into_iter().filter(|world| !world.run_all(from, count, every_state)).count() == 0;
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

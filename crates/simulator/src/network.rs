@@ -18,20 +18,20 @@ pub struct Weather {
 }
 
 #[derive(Debug)]
-pub struct Network {
+pub struct Network<P = Packet> {
     rng: Rng,
     pub weather: Weather,
     sent: u64,
-    flying: Vec<(u64, u64, Packet)>,
+    flying: Vec<(u64, u64, P)>,
 }
 
-impl Network {
-    pub fn new(rng: Rng, weather: Weather) -> Network {
+impl<P: Clone> Network<P> {
+    pub fn new(rng: Rng, weather: Weather) -> Network<P> {
         Network { rng, weather, sent: 0, flying: Vec::new() }
     }
 
     /// Sends a packet; `false` when it got lost.
-    pub fn send(&mut self, now: u64, packet: Packet) -> bool {
+    pub fn send(&mut self, now: u64, packet: P) -> bool {
         if self.weather.lost > 0 && self.rng.one_in(self.weather.lost) {
             return false;
         }
@@ -42,14 +42,14 @@ impl Network {
         true
     }
 
-    fn fly(&mut self, now: u64, packet: Packet) {
+    fn fly(&mut self, now: u64, packet: P) {
         self.sent += 1;
         self.flying.push((now + 1 + self.rng.below(self.weather.delay_max), self.sent, packet));
     }
 
     /// Takes what arrives now, in any order; `true` beside it when something overtook something else.
-    pub fn arriving(&mut self, now: u64) -> (Vec<Packet>, bool) {
-        let mut arriving: Vec<(u64, Packet)> = Vec::new();
+    pub fn arriving(&mut self, now: u64) -> (Vec<P>, bool) {
+        let mut arriving: Vec<(u64, P)> = Vec::new();
         let mut oldest_left = u64::MAX;
         for (due, sent, packet) in std::mem::take(&mut self.flying) {
             if due <= now {

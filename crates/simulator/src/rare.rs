@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Rare(BTreeMap<&'static str, u64>);
 
+/// Names states, each by its words, and lists them.
 macro_rules! rare_states {
     ($($name:ident = $words:literal,)*) => {
         $(pub const $name: &str = $words;)*
@@ -13,6 +14,8 @@ macro_rules! rare_states {
         pub const ALL: &[&str] = &[$($name),*];
     };
 }
+
+pub(crate) use rare_states;
 
 rare_states! {
     DENIED_BY_ONE = "a claim is denied by one account",
@@ -110,6 +113,10 @@ impl Rare {
     }
 
     pub fn never_met(&self) -> Vec<&'static str> {
-        ALL.iter().copied().filter(|name| self.count(name) == 0).collect()
+        self.never_met_of(ALL)
+    }
+
+    pub fn never_met_of(&self, all: &[&'static str]) -> Vec<&'static str> {
+        all.iter().copied().filter(|name| self.count(name) == 0).collect()
     }
 }

@@ -5,5 +5,6 @@ mod blackbox;
 mod checker;
 mod companions;
 mod disk;
+mod estate;
 mod journals;
 mod seeds;

@@ -2,19 +2,23 @@
 //! its own reading of quantities and selectors, its own list of what each policy looks at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::super::Engine;
+use super::season::{SEASONS, TICKETS};
 use super::weather::TREE_LABEL;
 
 pub type Strings = BTreeMap<String, String>;
 
 /// Everything stored, by resource as policies name it (`widgetz.example.com`).
+#[derive(Clone)]
 pub struct Stored {
-    pub objects: BTreeMap<String, Vec<Value>>,
+    pub objects: BTreeMap<String, Vec<Arc<Value>>>,
+    /// The latest time the engine was told.
     pub now_ms: i64,
-    /// Whether a number that is missing cannot be counted, instead of being none.
+    /// Whether Capsule's releases are followed: a number that is missing cannot be counted, instead of being none, and no
+    /// limit is zero.
     pub strict: bool,
 }
 
@@ -29,24 +33,23 @@ pub struct Expected {
     pub charged: BTreeMap<u128, Sums>,
     /// What claims are charged, or wait for.
     pub claimed: BTreeMap<u128, Sums>,
+    /// Policies that cannot be evaluated, with where they would look: nothing is let in there.
+    pub broken: Vec<Broken>,
+}
+
+pub struct Broken {
+    pub policy: String,
+    pub resources: Vec<&'static str>,
+    pub reach: BTreeSet<String>,
 }
 
 impl Stored {
-    /// `now_ms` is the latest time the engine was told, which a restart does not take back.
-    pub fn of(engine: &Engine, now_ms: i64, strict: bool) -> Stored {
-        let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for (resource, shelf) in engine.shelves.iter() {
-            objects.entry(resource.to_string()).or_default().extend(shelf.values().map(|object| object.value()));
-        }
-        Stored { objects, now_ms, strict }
-    }
-
-    pub fn all(&self, resource: &str) -> &[Value] {
+    pub fn all(&self, resource: &str) -> &[Arc<Value>] {
         self.objects.get(resource).map_or(&[], Vec::as_slice)
     }
 
     pub fn named(&self, resource: &str, namespace: &str, name: &str) -> Option<&Value> {
-        self.all(resource).iter().find(|one| namespace_of(one) == namespace && name_of(one) == name)
+        self.all(resource).iter().map(|one| &**one).find(|one| namespace_of(one) == namespace && name_of(one) == name)
     }
 
     pub fn namespaces(&self) -> impl Iterator<Item = (&str, Strings, Strings)> {
@@ -91,7 +94,27 @@ impl Stored {
         for pool in self.all(POOLS) {
             self.pool(pool, &mut expected);
         }
+        for season in self.all(SEASONS) {
+            self.season(season, &mut expected);
+        }
         expected
+    }
+
+    /// Tickets take seats, or wait for them, until their time is over.
+    fn season(&self, season: &Value, out: &mut Expected) {
+        let policy = policy(SEASONS, season);
+        let is_closed = season["spec"]["opensMs"].as_i64().is_some_and(|opens_ms| self.now_ms < opens_ms);
+        let limit = if is_closed { 0 } else { nanos(&season["spec"]["seats"]) };
+        out.limits.insert((policy.clone(), "seats".into()), Some(limit));
+        for ticket in self.all(TICKETS) {
+            if ticket["spec"]["untilMs"].as_i64().is_some_and(|until_ms| self.now_ms >= until_ms) {
+                continue;
+            }
+            let lines = out.claimed.entry(uid(ticket)).or_default();
+            for bucket in ["", namespace_of(ticket)] {
+                lines.insert((policy.clone(), "seats".into(), bucket.into()), nanos(&ticket["spec"]["seats"]));
+            }
+        }
     }
 
     /// Whether a namespace is another, or below it by what HierarchyConfigurations say.
@@ -127,7 +150,7 @@ impl Stored {
                     if scoped && (resource != "pods" || object["spec"]["activeDeadlineSeconds"].is_i64()) {
                         continue;
                     }
-                    let amount = self.counted(name, resource, object);
+                    let amount = self.counted(name, resource, object).min(COUNTED_MAX);
                     if amount == 0 {
                         continue;
                     }
@@ -144,12 +167,7 @@ impl Stored {
     /// What an object adds to a number of this name.
     fn counted(&self, name: &str, resource: &str, object: &Value) -> i128 {
         let live = || {
-            let deleted: Option<jiff::Timestamp> =
-                object["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse().ok());
-            let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
-            let overdue = deleted
-                .zip(grace)
-                .is_some_and(|(deleted, grace)| self.now_ms > deleted.as_millisecond() + grace * 1000);
+            let overdue = overdue_ms(object).is_some_and(|overdue_ms| self.now_ms > overdue_ms);
             !overdue && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
         };
         let request = |of: &str, what: &str| -> i128 {
@@ -174,22 +192,22 @@ impl Stored {
 
     fn custom(&self, kind: &str, quota: &Value, reach: &BTreeSet<String>, out: &mut Expected) {
         let policy = policy(kind, quota);
-        out.limits.insert((policy.clone(), "usage".into()), Some(nanos(&quota["spec"]["limit"])));
-        out.limits.insert((policy.clone(), "unevaluated".into()), None);
         let scopes = quota["spec"]["scopeSelectors"].as_array().cloned().unwrap_or_default();
         let sources = quota["spec"]["sources"].as_array().cloned().unwrap_or_default();
-        let defined = self
-            .all("customresourcedefinitions.apiextensions.k8s.io")
-            .iter()
-            .any(|one| one["spec"]["names"]["kind"] == "Widget" && one["spec"]["versions"][0]["served"] == true);
-        for (resource, kind) in [
-            ("configmaps", "ConfigMap"),
-            ("pods", "Pod"),
-            ("widgetz.example.com", "Widget"),
-            ("resourcequotas", "ResourceQuota"),
-        ] {
+        let is_defined = self.defines_widgets();
+        let limit = nanos(&quota["spec"]["limit"]);
+        if self.strict && limit == 0 {
+            let looked_at =
+                COUNTED_KINDS.iter().filter(|(_, kind)| sources.iter().any(|source| source["kind"] == *kind));
+            let resources =
+                looked_at.map(|(resource, _)| *resource).filter(|one| *one != WIDGETS || is_defined).collect();
+            return out.broken.push(Broken { policy, resources, reach: reach.clone() });
+        }
+        out.limits.insert((policy.clone(), "usage".into()), Some(limit));
+        out.limits.insert((policy.clone(), "unevaluated".into()), None);
+        for (resource, kind) in COUNTED_KINDS {
             let sources: Vec<&Value> = sources.iter().filter(|source| source["kind"] == kind).collect();
-            if sources.is_empty() || (kind == "Widget" && !defined) {
+            if sources.is_empty() || (resource == WIDGETS && !is_defined) {
                 continue;
             }
             for object in self.all(resource).iter().filter(|object| reach.contains(namespace_of(object))) {
@@ -215,6 +233,11 @@ impl Stored {
                 }
             }
         }
+    }
+
+    fn defines_widgets(&self) -> bool {
+        let mut definitions = self.all("customresourcedefinitions.apiextensions.k8s.io").iter();
+        definitions.any(|one| one["spec"]["names"]["kind"] == "Widget" && one["spec"]["versions"][0]["served"] == true)
     }
 
     fn pool(&self, pool: &Value, out: &mut Expected) {
@@ -265,6 +288,17 @@ pub const CUSTOM: &str = "customquotas.capsule.clastix.io";
 pub const GLOBAL: &str = "globalcustomquotas.capsule.clastix.io";
 pub const POOLS: &str = "resourcepools.capsule.clastix.io";
 pub const CLAIMS: &str = "resourcepoolclaims.capsule.clastix.io";
+pub const WIDGETS: &str = "widgetz.example.com";
+
+/// What quantities end at.
+const QUANTITY_MAX: i128 = i64::MAX as i128 * ONE;
+
+/// As much as is counted of one object.
+const COUNTED_MAX: i128 = 1 << 96;
+
+/// What custom quotas here look at.
+const COUNTED_KINDS: [(&str, &str); 4] =
+    [("configmaps", "ConfigMap"), ("pods", "Pod"), (WIDGETS, "Widget"), ("resourcequotas", "ResourceQuota")];
 
 pub fn policy(kind: &str, object: &Value) -> String {
     format!("{kind}/{}/{}", namespace_of(object), name_of(object))
@@ -280,7 +314,14 @@ pub fn namespace_of(object: &Value) -> &str {
 
 pub fn uid(object: &Value) -> u128 {
     let digits = object["metadata"]["uid"].as_str().unwrap_or("").replace('-', "");
-    u128::from_str_radix(&digits, 16).expect("every object has a uid")
+    u128::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+/// After which moment a pod that is being deleted no longer counts.
+pub fn overdue_ms(pod: &Value) -> Option<i64> {
+    let deleted: jiff::Timestamp = pod["metadata"]["deletionTimestamp"].as_str()?.parse().ok()?;
+    let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_i64()?;
+    Some(deleted.as_millisecond() + grace * 1000)
 }
 
 pub fn strings(object: &Value, at: &str) -> Strings {
@@ -292,19 +333,36 @@ fn holds(has: &Strings, wanted: &Strings) -> bool {
     wanted.iter().all(|(name, value)| has.get(name) == Some(value))
 }
 
-/// Billionths of what is written; none when that is no quantity.
+/// Billionths of what is written, as far as quantities go; none when that is no quantity.
 pub fn read(value: &Value) -> Option<i128> {
+    read_sum(value).map(|sum| sum.min(QUANTITY_MAX))
+}
+
+/// The same for sums, which go further.
+pub fn read_sum(value: &Value) -> Option<i128> {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return Some(0),
     };
-    let units = [("m", ONE / 1000), ("Ki", ONE << 10), ("Mi", ONE << 20), ("Gi", ONE << 30), ("k", ONE * 1000)];
+    let units = [
+        ("n", 1),
+        ("u", 1000),
+        ("m", ONE / 1000),
+        ("Ki", ONE << 10),
+        ("Mi", ONE << 20),
+        ("Gi", ONE << 30),
+        ("Ti", ONE << 40),
+        ("Pi", ONE << 50),
+        ("Ei", ONE << 60),
+        ("k", ONE * 1000),
+    ];
     let (digits, unit) =
         units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).unwrap_or((&text, ONE));
     digits.parse::<i128>().ok().map(|digits| digits * unit)
 }
 
+/// The same where everything is one.
 pub fn nanos(value: &Value) -> i128 {
-    read(value).unwrap_or_else(|| panic!("{value} is no quantity"))
+    read(value).unwrap_or_default()
 }

@@ -1,0 +1,135 @@
+//! Mistakes of a family: everything is asked of the real one, and one answer is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use families::{
+    Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, PolicyObject, Projected, Refusal, View, World,
+};
+use kinds::field_error::FieldError;
+use ledger::{CHARGE_MAX, Limit};
+use quantity::Amount;
+use rules::{Compiled, GroupResource, Measure, MeasureError, Reach, Subject, Verdict, policy_name};
+use serde_json::Value;
+
+use super::mutation::Mutation;
+
+pub fn of(mutation: Mutation, inner: Arc<dyn Family>) -> Arc<dyn Family> {
+    Arc::new(Liar { inner, mutation, seen: Mutex::default() })
+}
+
+struct Liar {
+    inner: Arc<dyn Family>,
+    mutation: Mutation,
+    /// What each policy said when it was first compiled.
+    seen: Mutex<BTreeMap<Arc<str>, Value>>,
+}
+
+struct LyingMeasure {
+    inner: Arc<dyn Measure>,
+    mutation: Mutation,
+    is_edited: bool,
+}
+
+impl Measure for LyingMeasure {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        let before = out.lines.len();
+        self.inner.measure(subject, out)?;
+        let mut said: Vec<_> = out.lines.drain(before..).collect();
+        match self.mutation {
+            Mutation::ForgetsParts if self.is_edited => said.retain(|line| line.bucket.is_none()),
+            Mutation::DropsWhatIsTooMuch if said.iter().any(|line| line.amount > CHARGE_MAX) => said.clear(),
+            _ => {}
+        }
+        out.lines.extend(said);
+        Ok(())
+    }
+
+    fn may_change_with_time(&self, text: &str) -> bool {
+        self.inner.may_change_with_time(text)
+    }
+}
+
+impl Liar {
+    /// Whether the policy said something else at first.
+    fn is_edited(&self, policy: &PolicyObject<'_>) -> bool {
+        let name = policy_name(policy.resource, policy.namespace, policy.name);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen.entry(name).or_insert_with(|| policy.object["spec"].clone()) != policy.object["spec"]
+    }
+}
+
+impl Family for Liar {
+    fn manifest(&self) -> &Manifest {
+        self.inner.manifest()
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+        let mut compiled = match self.inner.compile(policy, world) {
+            Err(_) if self.mutation == Mutation::FailsOpen => {
+                return Ok(Compiled { accounts: vec![], rules: vec![], fingerprint: vec![], until_ms: None });
+            }
+            compiled => compiled?,
+        };
+        match self.mutation {
+            Mutation::KeepsOldRules => compiled.fingerprint.clear(),
+            Mutation::ShiftsAccounts if compiled.accounts.len() > 1 => {
+                let (first, rest) = compiled.accounts.split_at_mut(1);
+                std::mem::swap(&mut first[0].resource, &mut rest[0].resource);
+            }
+            Mutation::NeverRefuses => {
+                let limits = compiled.accounts.iter_mut().map(|account| &mut account.limit);
+                limits.for_each(|limit| {
+                    if matches!(limit, Limit::Enforced(_)) {
+                        *limit = Limit::Enforced(Amount::from_units(1_000_000_000));
+                    }
+                });
+            }
+            _ => {}
+        }
+        let is_edited = self.is_edited(policy);
+        for rule in &mut compiled.rules {
+            rule.measure = Arc::new(LyingMeasure { inner: rule.measure.clone(), mutation: self.mutation, is_edited });
+        }
+        Ok(compiled)
+    }
+
+    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)> {
+        self.inner.would_look_at(policy, world)
+    }
+
+    fn measuring(&self) -> String {
+        self.inner.measuring()
+    }
+
+    fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+        match (self.mutation, cause) {
+            (Mutation::ForgetsKept, Cause::Moved { .. }) => Vec::new(),
+            _ => self.inner.affected(cause, view),
+        }
+    }
+
+    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        self.inner.may_affect(resource, namespace, world)
+    }
+
+    fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
+        self.inner.must_be(object, view)
+    }
+
+    fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+        self.inner.check(change, view)
+    }
+
+    fn rank(&self, denial: &Denial) -> Amount {
+        self.inner.rank(denial)
+    }
+
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        self.inner.project(resource, object, balances)
+    }
+
+    fn words(&self, denial: &Denial) -> String {
+        self.inner.words(denial)
+    }
+}

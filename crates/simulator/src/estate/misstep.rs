@@ -1,0 +1,106 @@
+//! Mistakes in the steps that an engine is given.
+
+use families::Origin;
+use rules::GroupResource;
+use sequencer::Engine as _;
+use serde_json::{Value, json};
+use server::core::{Answer, Command, Draft, Engine, Expect, ObjectKey, Publication, Refused, Write, WriteKind};
+use store::Batch;
+
+use super::mutation::Mutation;
+
+/// What the engine is asked for beside, or instead of, one command.
+pub struct Misstep<'a> {
+    pub engine: &'a mut Engine,
+    pub batch: &'a mut Batch,
+    pub publication: &'a mut Publication,
+    pub turn: u64,
+}
+
+impl Misstep<'_> {
+    pub fn step(&mut self, mutation: Mutation, command: Command) -> Answer {
+        let mut write = match command {
+            Command::Write(write) => write,
+            command => return self.ask(command),
+        };
+        let (key, now_ms, wanted) = (write.key.clone(), write.now_ms, wanted(&write));
+        match mutation {
+            Mutation::DryRunLeavesATrace => write.dry_run = false,
+            Mutation::WaiterLosesWhatItHad if !write.dry_run => self.let_go(&mut write),
+            _ => {}
+        }
+        let answer = self.ask(Command::Write(write));
+        let Answer::Written(Err(refused)) = &answer else { return answer };
+        match (mutation, refused, wanted) {
+            (Mutation::WritesWhatItDenied, Refused::Denied(_), Some(value)) => {
+                self.write_all_the_same(key, now_ms, value)
+            }
+            (Mutation::UndoneStepLeavesATrace, Refused::Denied(_), Some(_)) => {
+                let name = format!("undone-{}", self.turn);
+                let uid = uuid::Uuid::from_u128((1 << 100) + u128::from(self.turn)).to_string();
+                let metadata = json!({"name": name, "namespace": &*key.namespace, "uid": uid});
+                let key = ObjectKey::new(GroupResource::core("secrets"), &key.namespace, &name);
+                self.create(key, now_ms, json!({"metadata": metadata}));
+            }
+            _ => {}
+        }
+        answer
+    }
+
+    fn ask(&mut self, command: Command) -> Answer {
+        self.engine.step(command, self.batch, self.publication)
+    }
+
+    fn write(&mut self, key: ObjectKey, now_ms: i64, kind: WriteKind) {
+        let foresight = rules::cel::Foresight::None;
+        self.ask(Command::Write(Box::new(Write {
+            key,
+            kind,
+            dry_run: false,
+            now_ms,
+            foresight,
+            origin: Origin::default(),
+        })));
+    }
+
+    fn create(&mut self, key: ObjectKey, now_ms: i64, value: Value) {
+        if let Ok(draft) = Draft::new(value) {
+            self.write(key, now_ms, WriteKind::Create(draft));
+        }
+    }
+
+    /// A status is never refused. A pod that has ended takes nothing, until a status says that it has not.
+    fn write_all_the_same(&mut self, key: ObjectKey, now_ms: i64, mut value: Value) {
+        let phase = value["status"]["phase"].take();
+        value["status"]["phase"] = json!("Succeeded");
+        self.create(key.clone(), now_ms, value.clone());
+        value["status"]["phase"] = phase;
+        if let Ok(draft) = Draft::new(value) {
+            self.write(key, now_ms, WriteKind::Update { draft, expect: Expect::default(), status: true });
+        }
+    }
+
+    /// Turns an update into a deletion and a creation.
+    fn let_go(&mut self, write: &mut Write) {
+        let WriteKind::Update { draft, expect, .. } = &write.kind else { return };
+        if &*write.key.resource.resource != "tickets" || *expect != Expect::default() {
+            return;
+        }
+        let Ok(again) = Draft::new(draft.value.clone()) else { return };
+        let gone = WriteKind::Delete { expect: Expect::default(), last: None };
+        let foresight = rules::cel::Foresight::None;
+        let (key, now_ms) = (write.key.clone(), write.now_ms);
+        let gone = Write { key, kind: gone, dry_run: false, now_ms, foresight, origin: Origin::default() };
+        if matches!(self.ask(Command::Write(Box::new(gone))), Answer::Written(Ok(_))) {
+            write.kind = WriteKind::Create(again);
+        }
+    }
+}
+
+/// The object that a write is about to store.
+fn wanted(write: &Write) -> Option<Value> {
+    match &write.kind {
+        WriteKind::Create(draft) | WriteKind::Update { draft, .. } => Some(draft.value.clone()),
+        WriteKind::Delete { .. } => None,
+    }
+}

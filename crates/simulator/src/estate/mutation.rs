@@ -1,0 +1,147 @@
+//! Deliberate mistakes in and around the production engine, made from outside: in its store, its families, the steps it is
+//! given, the disk and the term. Each must be caught: a judge that cannot fail proves nothing.
+
+use std::sync::Arc;
+
+use families::Family;
+use store::Store;
+
+use super::ground::Ground;
+use super::{liar, tampered};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// One of a group's rows of the ledger is not written: an account, a part of one, or a subject.
+    ForgetsARow,
+    ForgetsAnObject,
+    ForgetsAnEntry,
+    /// A group is committed in two halves.
+    SplitsAGroup,
+    /// The disk says that it synced and did not.
+    SyncDoesNothing,
+    /// A log whose acknowledged end is missing is accepted.
+    AcceptsLoss,
+    /// The engine is never told that the disk is almost full.
+    IgnoresLowSpace,
+    AnswersBeforeDurable,
+    /// The shared store accepts writes of a replaced leader.
+    OldLeaderWrites,
+    /// A leader whose term is over answers reads.
+    OldLeaderReads,
+    /// What a quota denied is written all the same.
+    WritesWhatItDenied,
+    /// Of a step that was refused, something made with it stays.
+    UndoneStepLeavesATrace,
+    DryRunLeavesATrace,
+    /// Who asks for more lets go of what it has first.
+    WaiterLosesWhatItHad,
+    /// A policy that was edited counts by parts no more.
+    ForgetsParts,
+    /// A policy that was edited counts what it counted before.
+    KeepsOldRules,
+    /// What a policy keeps is not written.
+    ForgetsKept,
+    /// A policy that does not compile counts nothing and refuses nobody.
+    FailsOpen,
+    /// The accounts of a policy change places, and its rules do not know.
+    ShiftsAccounts,
+    /// An object that takes more than can be counted is charged nothing.
+    DropsWhatIsTooMuch,
+    /// Moments that come after a start are forgotten by it.
+    ForgetsTheMoment,
+    /// Limits are not enforced.
+    NeverRefuses,
+    /// The audit finds nothing, whatever there is.
+    BlindAudit,
+}
+
+/// Every mistake, with words of which some tell it.
+pub const ALL: [(Mutation, &[&str]); 23] = [
+    (Mutation::ForgetsARow, &["A7: row"]),
+    (Mutation::ForgetsAnObject, &["A7: row"]),
+    (Mutation::ForgetsAnEntry, &["entries were appended"]),
+    (Mutation::SplitsAGroup, &["A7: "]),
+    (Mutation::SyncDoesNothing, &["A7: ", "without a fault"]),
+    (Mutation::AcceptsLoss, &["was believed"]),
+    (Mutation::IgnoresLowSpace, &["a full disk ends the process"]),
+    (Mutation::AnswersBeforeDurable, &["A1: "]),
+    (Mutation::OldLeaderWrites, &["A2: "]),
+    (Mutation::OldLeaderReads, &["A1: a reader"]),
+    (Mutation::WritesWhatItDenied, &["B6: ", "A3: "]),
+    (Mutation::UndoneStepLeavesATrace, &["B6: "]),
+    (Mutation::DryRunLeavesATrace, &["B6: "]),
+    (Mutation::WaiterLosesWhatItHad, &["keeps of"]),
+    (Mutation::ForgetsParts, &["has or waits for"]),
+    (Mutation::KeepsOldRules, &["subjects, of which", "has or waits for", "is charged", "the limit of"]),
+    (Mutation::ForgetsKept, &["keeps in", "keeps no quota"]),
+    (Mutation::FailsOpen, &["cannot be evaluated", "is broken and does not say so"]),
+    (Mutation::ShiftsAccounts, &["the limit of", "has or waits for"]),
+    (Mutation::DropsWhatIsTooMuch, &["is charged nothing", "has or waits for"]),
+    (Mutation::ForgetsTheMoment, &["subjects, of which", "has or waits for", "the audit finds"]),
+    (Mutation::NeverRefuses, &["the limit of", "A3: "]),
+    (Mutation::BlindAudit, &["the audit is blind"]),
+];
+
+impl Mutation {
+    pub fn disk_lies(self) -> bool {
+        self == Mutation::SyncDoesNothing
+    }
+
+    pub fn accepts_loss(self) -> bool {
+        self == Mutation::AcceptsLoss
+    }
+
+    pub fn answers_early(self) -> bool {
+        self == Mutation::AnswersBeforeDurable
+    }
+
+    pub fn ignores_its_term(self) -> bool {
+        self == Mutation::OldLeaderReads
+    }
+
+    pub fn is_blind(self) -> bool {
+        self == Mutation::BlindAudit
+    }
+
+    pub fn family(self, family: Arc<dyn Family>) -> Arc<dyn Family> {
+        liar::of(self, family)
+    }
+
+    pub fn store(self, inner: Box<dyn Store>, ground: &Ground) -> Box<dyn Store> {
+        tampered::of(self, inner, ground)
+    }
+}
+
+/// Mistakes that cannot be made here, with the file under `crates` and the test in which they are.
+pub const ELSEWHERE: [(&str, &str, &str); 6] = [
+    (
+        "a shared store is never tidied and fills up",
+        "store/tests/store/etcd_faults.rs",
+        "updates_beyond_the_quota_do_not_fill_etcd",
+    ),
+    (
+        "a standby whose connection fell silent never takes over",
+        "store/tests/store/etcd_faults.rs",
+        "a_standby_whose_connection_fell_silent_takes_over",
+    ),
+    (
+        "a standby ends when the shared store is away for a moment",
+        "store/tests/store/etcd_faults.rs",
+        "a_standby_and_a_leader_outlive_an_etcd_that_goes_away",
+    ),
+    (
+        "a leader that is cut off goes on as if it led",
+        "store/tests/store/etcd_faults.rs",
+        "a_leader_that_is_cut_off_is_in_doubt_then_gone",
+    ),
+    (
+        "the address of a client that hung up goes to two Services",
+        "server/tests/api/moves.rs",
+        "a_client_that_leaves_takes_no_address_of_the_next_with_it",
+    ),
+    (
+        "objects outlive the definition of their kind",
+        "server/tests/api/definitions.rs",
+        "a_definition_that_goes_takes_nothing_new_and_leaves_nothing_behind",
+    ),
+];

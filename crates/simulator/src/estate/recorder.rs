@@ -1,0 +1,50 @@
+//! The production engine, with a journal beside it: every write that happened is appended in its commit.
+
+use server::core::{Answer, Command, Engine, Publication};
+use store::Batch;
+
+use super::durable::JOURNAL;
+use super::misstep::Misstep;
+use super::mutation::Mutation;
+
+pub struct Recorder {
+    pub engine: Engine,
+    pub mutation: Option<Mutation>,
+    /// Commands so far, for mistakes that are made now and then.
+    pub turn: u64,
+}
+
+impl sequencer::Engine for Recorder {
+    type Command = Command;
+    type Answer = Answer;
+    type Publication = Publication;
+
+    fn step(&mut self, command: Command, batch: &mut Batch, publication: &mut Publication) -> Answer {
+        self.turn += 1;
+        let (before, now_ms) = (publication.events.len(), now_ms(&command));
+        let answer = match self.mutation {
+            Some(mutation) => {
+                let (engine, turn) = (&mut self.engine, self.turn);
+                Misstep { engine, batch, publication, turn }.step(mutation, command)
+            }
+            None => self.engine.step(command, batch, publication),
+        };
+        for event in &publication.events[before..] {
+            batch.append(JOURNAL, now_ms, format!("{} {}", event.revision(), event.object.key).as_bytes());
+        }
+        answer
+    }
+
+    fn seal(&mut self, batch: &mut Batch, publication: &mut Publication) {
+        self.engine.seal(batch, publication);
+    }
+}
+
+/// When the command was asked for.
+fn now_ms(command: &Command) -> i64 {
+    match command {
+        Command::Write(write) => write.now_ms,
+        Command::PublishStatus { now_ms } => *now_ms,
+        _ => 0,
+    }
+}

@@ -1,0 +1,456 @@
+//! One run: who asks for what, when groups are decided and committed, and what is compared then.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use sequencer::core::commit;
+use server::core::{Expect, ObjectKey, Refused};
+use store::{SharedMemory, StoreError};
+
+use super::answers::{Said, Step};
+use super::durable::{Added, Durable};
+use super::ground::{Ground, Ordered};
+use super::judge::{Found, judge, judge_balances, judge_objects, judge_statuses};
+use super::replica::{Asker, Flight, Replica, Work, audit};
+use super::request::{Request, Verb};
+use super::weather::Script;
+use super::{Config, FAULTS, Report, TICKS, rare};
+use crate::disk::SimDisk;
+use crate::network::{Network, Weather};
+use crate::rng::Rng;
+
+const CLIENTS: usize = 4;
+/// How long a client waits for an answer, and how often it asks.
+const PATIENCE_TICKS: u64 = 12;
+const TRIES_MAX: u64 = 3;
+/// Audits and publications, as "one in so many" groups and ticks.
+const AUDIT: u64 = 8;
+const PUBLISH: u64 = 10;
+/// Steps that a world may take to come to rest.
+const REST_MAX: usize = 400;
+pub const FAIR: Weather = Weather { lost: 40, doubled: 30, delay_max: 3 };
+
+#[derive(Clone)]
+pub enum Packet {
+    Asks { client: usize, number: u64, request: Request },
+    Told { client: usize, number: u64, request: Request, said: Said },
+}
+
+#[derive(Default)]
+pub struct Client {
+    pub script: VecDeque<Request>,
+    /// What it asked for and is not yet told.
+    pub asked: Option<Asked>,
+}
+
+pub struct Asked {
+    pub number: u64,
+    request: Request,
+    since: u64,
+    tries: u64,
+}
+
+pub struct World {
+    pub config: Config,
+    pub rng: Rng,
+    pub ground: Ground,
+    pub network: Network<Packet>,
+    pub clients: Vec<Client>,
+    /// Two places for processes; one of them leads, or did last.
+    pub replicas: [Option<Replica>; 2],
+    pub leader: usize,
+    pub durable: Durable,
+    pub found: Found,
+    /// What a commit that failed may have added, and whether that was one command.
+    pub perhaps: Option<(Added, bool)>,
+    pub tick: u64,
+    pub now_ms: i64,
+    pub strict: bool,
+    /// Until when nothing is synced, and until when the network is worse than usual.
+    pub slow_until: u64,
+    pub storm_until: u64,
+    /// Whether the disk is full, whether it was and a store may still think so, and whether somebody was refused for that.
+    pub is_full: bool,
+    pub is_low: bool,
+    pub was_low: bool,
+    numbers: u64,
+    carried_out: BTreeSet<u64>,
+    pub uids: u128,
+    pub report: Report,
+    pub told: Vec<String>,
+}
+
+impl World {
+    pub fn new(config: Config) -> World {
+        let mut rng = Rng::new(config.seed);
+        let lies = config.mutation.is_some_and(|mutation| mutation.disk_lies());
+        let ground = match config.seed % 3 {
+            0 => Ground::Shared(SharedMemory::new(), Ordered::default()),
+            _ => Ground::Disk(SimDisk::new(rng.fork(), lies)),
+        };
+        let network = Network::new(rng.fork(), FAIR);
+        World {
+            strict: rng.one_in(2),
+            config,
+            rng,
+            ground,
+            network,
+            clients: (0..CLIENTS).map(|_| Client::default()).collect(),
+            replicas: [None, None],
+            leader: 0,
+            durable: Durable::default(),
+            found: Found::default(),
+            perhaps: None,
+            tick: 0,
+            now_ms: 1_700_000_000_000,
+            slow_until: 0,
+            storm_until: 0,
+            is_full: false,
+            is_low: false,
+            was_low: false,
+            numbers: 0,
+            carried_out: BTreeSet::new(),
+            uids: 0,
+            report: Report::default(),
+            told: Vec::new(),
+        }
+    }
+
+    pub fn live(&mut self) -> Result<(), String> {
+        self.start(0)?;
+        let begun = self.script(|script| script.begin());
+        self.submit(begun);
+        self.rest()?;
+        for tick in 0..TICKS {
+            let (left, faults) = (TICKS - tick, FAULTS - self.report.faults);
+            if self.rng.below(left) < faults {
+                self.report.faults += 1;
+                self.misfortune()?;
+            }
+            self.pass()?;
+        }
+        self.calm();
+        self.rest()?;
+        self.publish_all()?;
+        self.stop(self.leader, true);
+        self.rest()?;
+        self.audit()
+    }
+
+    /// One tick.
+    fn pass(&mut self) -> Result<(), String> {
+        self.tick += 1;
+        if self.rng.one_in(2) {
+            self.now_ms += 1 + i64::try_from(self.rng.below(9000)).unwrap_or(0);
+        }
+        if self.tick > self.storm_until {
+            self.network.weather = FAIR;
+        }
+        if self.replicas[self.leader].is_none() && self.rng.one_in(3) {
+            self.start(self.leader)?;
+        }
+        self.clients_ask();
+        self.deliver()?;
+        self.lead()?;
+        self.linger()?;
+        self.read()?;
+        self.controllers();
+        if self.rng.one_in(PUBLISH) {
+            self.work(Work::Publish { now_ms: self.now_ms });
+        }
+        Ok(())
+    }
+
+    /// Nobody asks any more; whatever is on its way is done.
+    fn rest(&mut self) -> Result<(), String> {
+        for _ in 0..REST_MAX {
+            if self.replicas[self.leader].is_none() {
+                self.start(self.leader)?;
+                continue;
+            }
+            self.tick += 1;
+            self.deliver()?;
+            self.lead()?;
+            self.linger()?;
+            let leader = self.replicas[self.leader].as_ref();
+            let idle = leader.is_some_and(|leader| leader.inbox.is_empty() && leader.in_flight.is_empty());
+            if idle && self.network.is_quiet() {
+                return Ok(());
+            }
+        }
+        Err("it does not come to rest".into())
+    }
+
+    /// Every status says what the ledger knows in the end.
+    fn publish_all(&mut self) -> Result<(), String> {
+        for _ in 0..20 {
+            self.now_ms += 10_000;
+            self.work(Work::Publish { now_ms: self.now_ms });
+            self.rest()?;
+        }
+        judge_statuses(&self.durable)?;
+        self.audit()
+    }
+
+    fn script(&mut self, write: impl Fn(&mut Script<'_>)) -> Vec<Request> {
+        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms: self.now_ms, requests: Vec::new() };
+        write(&mut script);
+        script.requests
+    }
+
+    fn submit(&mut self, requests: Vec<Request>) {
+        requests.into_iter().for_each(|request| self.work(Work::Request(request)));
+    }
+
+    pub fn work(&mut self, work: Work) {
+        if let Some(leader) = &mut self.replicas[self.leader] {
+            leader.inbox.push_back((None, work));
+        }
+    }
+
+    fn clients_ask(&mut self) {
+        for client in 0..CLIENTS {
+            if let Some(asked) = &mut self.clients[client].asked {
+                if self.tick < asked.since + PATIENCE_TICKS {
+                    continue;
+                }
+                if asked.tries < TRIES_MAX {
+                    (asked.tries, asked.since) = (asked.tries + 1, self.tick);
+                    let (number, request) = (asked.number, asked.request.clone());
+                    self.report.rare.met(rare::SENT_AGAIN);
+                    self.send(Packet::Asks { client, number, request }, rare::REQUEST_LOST);
+                    continue;
+                }
+                self.clients[client].asked = None;
+            }
+            if self.clients[client].script.is_empty() {
+                let script = self.script(|script| script.write());
+                self.clients[client].script = script.into();
+            }
+            let Some(mut request) = self.clients[client].script.pop_front() else { continue };
+            request.now_ms = self.now_ms;
+            self.numbers += 1;
+            let number = self.numbers;
+            self.clients[client].asked = Some(Asked { number, request: request.clone(), since: self.tick, tries: 1 });
+            self.send(Packet::Asks { client, number, request }, rare::REQUEST_LOST);
+        }
+    }
+
+    fn send(&mut self, packet: Packet, lost: &'static str) {
+        let arrives = self.network.send(self.tick, packet);
+        self.report.rare.met_if(!arrives, lost);
+    }
+
+    fn deliver(&mut self) -> Result<(), String> {
+        let (arriving, _) = self.network.arriving(self.tick);
+        for packet in arriving {
+            match packet {
+                Packet::Asks { client, number, request } => {
+                    // Some still talk to a leader that was replaced.
+                    let old = 1 - self.leader;
+                    let to = if self.replicas[old].is_some() && self.rng.one_in(3) { old } else { self.leader };
+                    if let Some(replica) = &mut self.replicas[to] {
+                        replica.inbox.push_back((Some((client, number)), Work::Request(request)));
+                    }
+                }
+                Packet::Told { client, number, request, said } => {
+                    self.believe(&request, &said)?;
+                    let asked = &mut self.clients[client].asked;
+                    if asked.as_ref().is_some_and(|asked| asked.number == number) {
+                        *asked = None;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever anybody is told is durable.
+    fn believe(&self, request: &Request, said: &Said) -> Result<(), String> {
+        let Said::Written { revision, .. } = said else { return Ok(()) };
+        let at = self.durable.history.binary_search_by_key(revision, |told| told.revision);
+        match at.map(|at| &self.durable.history[at]) {
+            Ok(told) if told.key == request.key => Ok(()),
+            found => Err(format!("A1: {} was told as written at {revision}, found {found:?}", request.told())),
+        }
+    }
+
+    /// The leader decides and commits, each in its own time.
+    fn lead(&mut self) -> Result<(), String> {
+        let Some(leader) = &mut self.replicas[self.leader] else { return Ok(()) };
+        let waits = leader.inbox.len();
+        if waits > 0 && leader.in_flight.len() < 2 && (waits > 2 || self.rng.one_in(2)) {
+            let count = match self.rng.below(4) {
+                _ if leader.clock_ms.is_none() => 1,
+                0 => 2 + self.rng.index(4),
+                _ => 1,
+            };
+            self.report.rare.met_if(!leader.in_flight.is_empty(), rare::TWO_IN_FLIGHT);
+            leader.decide(count, &mut self.uids, self.durable.told_ms)?;
+            if let Some(flight) = leader.in_flight.back() {
+                self.report.commands += flight.commands as u64;
+                if self.config.mutation.is_some_and(|mutation| mutation.answers_early()) {
+                    self.answer(self.leader);
+                }
+            }
+        }
+        let ready = self.replicas[self.leader].as_ref().map_or(0, |leader| leader.in_flight.len());
+        if ready > 0 && self.tick >= self.slow_until && (ready == 2 || self.rng.one_in(2)) {
+            self.commit(self.leader)?;
+        }
+        Ok(())
+    }
+
+    /// A replaced leader goes on until the store refuses it.
+    fn linger(&mut self) -> Result<(), String> {
+        let old = 1 - self.leader;
+        let Some(replica) = &mut self.replicas[old] else { return Ok(()) };
+        if !replica.inbox.is_empty() && replica.in_flight.len() < 2 {
+            replica.decide(1, &mut self.uids, self.durable.told_ms)?;
+        }
+        if !replica.in_flight.is_empty() && self.rng.one_in(2) { self.commit(old) } else { Ok(()) }
+    }
+
+    fn commit(&mut self, place: usize) -> Result<(), String> {
+        let Some(replica) = &mut self.replicas[place] else { return Ok(()) };
+        let Some(mut flight) = replica.in_flight.pop_front() else { return Ok(()) };
+        let cache = &replica.cache;
+        let done = commit(&mut *replica.store, &mut |publication| cache.publish(publication), &mut flight.group);
+        match done {
+            Ok(()) if place != self.leader => Err("A2: the store took a group from a leader that was replaced".into()),
+            Ok(()) => self.committed(flight),
+            Err(StoreError::Fenced { .. }) if place != self.leader => {
+                // It ends, and whoever waits for it is told nothing.
+                self.replicas[place] = None;
+                self.report.rare.met(rare::OLD_LEADER_FENCED);
+                Ok(())
+            }
+            Err(StoreError::Full { place }) => Err(format!("a full disk ends the process: {place}")),
+            Err(error) => {
+                self.told.push(format!("commit failed: {error}"));
+                self.excuse(&error.to_string())?;
+                self.perhaps = Some((flight.added, flight.commands == 1));
+                self.stop(place, false);
+                Ok(())
+            }
+        }
+    }
+
+    fn committed(&mut self, flight: Flight) -> Result<(), String> {
+        self.report.groups += 1;
+        self.report.rare.met_if(flight.commands > 1, rare::SEVERAL_IN_A_GROUP);
+        for (asker, _) in &flight.answers {
+            let again = asker.is_some_and(|(_, number)| !self.carried_out.insert(number));
+            self.report.rare.met_if(again, rare::DOUBLED);
+        }
+        let before = self.durable.clone();
+        self.take_in(&flight.added, flight.commands == 1, flight.alone.as_ref(), &before)?;
+        if let Some(leader) = &self.replicas[self.leader] {
+            judge_objects(&self.durable, &leader.cache)?;
+            judge_balances(&self.durable, &leader.cache)?;
+        }
+        if !self.config.mutation.is_some_and(|mutation| mutation.answers_early()) {
+            self.reply(&flight.answers);
+        }
+        // An engine that was told no time yet judges by none.
+        if self.rng.one_in(AUDIT) || flight.added.is_first { self.audit() } else { Ok(()) }
+    }
+
+    /// Makes a group part of what is durable, and compares all of it.
+    pub fn take_in(
+        &mut self,
+        added: &Added,
+        is_exact: bool,
+        alone: Option<&(Work, Said)>,
+        before: &Durable,
+    ) -> Result<(), String> {
+        if let Some((work, said)) = alone {
+            self.told.push(match work {
+                Work::Request(request) => format!("{} -> {said:?}", request.told()).chars().take(400).collect(),
+                Work::Publish { now_ms } => format!("{now_ms} publish"),
+            });
+        }
+        self.durable.apply(added)?;
+        if let Ground::Shared(place, _) = &self.ground {
+            self.durable.is(&place.rows())?;
+        }
+        let found = judge(&self.durable, is_exact)?;
+        self.durable.had = found.charged.clone();
+        let found_before = std::mem::replace(&mut self.found, found);
+        if let Some((Work::Request(request), said)) = alone {
+            let found = &self.found;
+            Step { request, said, before, found_before: &found_before, found, added }.judge()?;
+            self.check_space(said)?;
+        }
+        self.notice(before, &found_before, added, alone);
+        Ok(())
+    }
+
+    /// Room is denied only where there is little of it.
+    fn check_space(&mut self, said: &Said) -> Result<(), String> {
+        match said {
+            Said::Refused(Refused::NoSpace) if !self.is_low => Err("a write is refused for want of room".into()),
+            Said::Refused(Refused::NoSpace) => {
+                self.report.rare.met(rare::LOW_SPACE);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn reply(&mut self, answers: &[(Asker, Said)]) {
+        for (asker, said) in answers {
+            let Some((client, number)) = *asker else { continue };
+            let asked = self.clients[client].asked.as_ref().filter(|asked| asked.number == number);
+            let Some(request) = asked.map(|asked| asked.request.clone()) else { continue };
+            self.send(Packet::Told { client, number, request, said: said.clone() }, rare::ANSWER_LOST);
+        }
+    }
+
+    /// The mistake of answering what is not durable yet.
+    fn answer(&mut self, place: usize) {
+        let flight = self.replicas[place].as_ref().and_then(|replica| replica.in_flight.back());
+        let answers = flight.map(|flight| flight.answers.clone()).unwrap_or_default();
+        self.reply(&answers);
+    }
+
+    /// Somebody asks some replica how far it is: further than anybody was told, or nothing.
+    fn read(&mut self) -> Result<(), String> {
+        let Some(replica) = &self.replicas[self.rng.index(2)] else { return Ok(()) };
+        let ignores = self.config.mutation.is_some_and(|mutation| mutation.ignores_its_term());
+        if replica.term.is_in_doubt() && !ignores {
+            self.report.rare.met(rare::OLD_LEADER_SILENT);
+            return Ok(());
+        }
+        let (shown, known) = (replica.cache.revision(), self.durable.revision());
+        if shown < known { Err(format!("A1: a reader saw revision {shown} after {known} was durable")) } else { Ok(()) }
+    }
+
+    /// What the audit finds, which counts in a third way.
+    pub fn audit(&mut self) -> Result<(), String> {
+        let Some(leader) = &mut self.replicas[self.leader] else { return Ok(()) };
+        match audit(&mut leader.core.engine.engine)? {
+            differences if differences.is_empty() => Ok(()),
+            differences => Err(format!("the audit finds {differences:?}")),
+        }
+    }
+
+    /// What is in a namespace that goes is removed, and then the namespace is. It needs a moment without anything under way.
+    fn controllers(&mut self) {
+        let Some(leader) = &self.replicas[self.leader] else { return };
+        if !leader.inbox.is_empty() || !leader.in_flight.is_empty() {
+            return;
+        }
+        let goes =
+            self.durable.of("", "namespaces").find(|kept| kept.value["metadata"]["deletionTimestamp"].is_string());
+        let Some(goes) = goes.map(|kept| kept.key.clone()) else { return };
+        let inside = self.durable.objects.keys().filter(|key| key.namespace == goes.name).take(6);
+        let mut keys: Vec<ObjectKey> = inside.cloned().collect();
+        if keys.is_empty() {
+            keys.push(goes);
+        }
+        for key in keys {
+            let verb = Verb::Delete { expect: Expect::default() };
+            self.work(Work::Request(Request { key, verb, dry_run: false, now_ms: self.now_ms }));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The production engine's world: `make simulate-quick` runs thousands of its seeds with the program; here are a few of them,
+//! and those of broken engines.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use simulator::estate::mutation::{self, Mutation};
+use simulator::estate::{Config, FAULTS, Report, run};
+
+const SEEDS: u64 = 40;
+/// Seeds within which a broken engine must be caught.
+const SEEDS_TO_CATCH: u64 = 150;
+
+fn sound(seed: u64) -> Report {
+    run(Config { seed, mutation: None }).unwrap_or_else(|trouble| {
+        panic!("seed {seed} failed: {trouble}\nreplay: cargo run -p simulator -- --world engine --seed {seed}")
+    })
+}
+
+#[test]
+fn a_few_seeds_keep_every_promise() {
+    for seed in 1..=SEEDS {
+        let report = sound(seed);
+        assert_eq!(report.faults, FAULTS);
+        assert!(report.commands > 20 && report.starts > 1, "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in [3, 4, 5] {
+        assert_eq!(format!("{:?}", sound(seed)), format!("{:?}", sound(seed)), "seed {seed}");
+    }
+}
+
+fn is_caught(mutation: Mutation) -> Option<(u64, String)> {
+    (1..=SEEDS_TO_CATCH)
+        .find_map(|seed| run(Config { seed, mutation: Some(mutation) }).err().map(|trouble| (seed, trouble)))
+}
+
+#[test]
+fn every_mistake_is_caught() {
+    let (next, escaped) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let look = || {
+        while let Some((mutation, words)) = mutation::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let caught = is_caught(*mutation);
+            let first = caught.as_ref().and_then(|(_, trouble)| trouble.lines().next()).unwrap_or_default();
+            println!("{mutation:?}: {:?}: {:.160}", caught.as_ref().map(|(seed, _)| seed), first);
+            if !words.iter().any(|words| first.contains(words)) {
+                escaped.lock().unwrap().push((*mutation, first.to_owned()));
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(look))));
+    let escaped = escaped.into_inner().unwrap();
+    assert!(escaped.is_empty(), "not caught within {SEEDS_TO_CATCH} seeds, or by something else: {escaped:#?}");
+}
+
+/// Mistakes that this world cannot make have a test where they can be made.
+#[test]
+fn mistakes_beyond_this_world_are_tested_where_they_can_be_made() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (mistake, file, test) in mutation::ELSEWHERE {
+        let text = std::fs::read_to_string(crates.join(file)).unwrap_or_default();
+        assert!(text.contains(&format!("fn {test}(")), "{mistake}: {test} is not in {file}");
+    }
+}
