@@ -16,8 +16,8 @@ const DOUBT: Duration = Duration::from_millis(2900);
 /// Two leases, an attempt to renew, and some.
 const GIVEN_UP: Duration = Duration::from_millis(8000);
 
-/// From which index of its log on an etcd is saved.
-const INDEX_MIN: u64 = 60;
+/// After how many writes an etcd is saved.
+const WRITTEN_MIN: i64 = 60;
 
 /// What stands in a store: rows, and the entries of each journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,11 +41,18 @@ impl State {
         self.rows == found.rows && APPENDED.into_iter().all(all)
     }
 
+    /// For people: what was found beside what was expected.
     fn difference(&self, found: &State) -> String {
-        let missing = self.rows.iter().filter(|(key, value)| found.rows.get(*key) != Some(value)).count();
-        let more = found.rows.keys().filter(|key| !self.rows.contains_key(*key)).count();
-        let count = |state: &State| state.entries.values().map(Vec::len).collect::<Vec<_>>();
-        format!("{missing} rows differ, {more} too many; entries {:?} of {:?}", count(found), count(self))
+        let differ = self.rows.iter().filter(|(key, value)| found.rows.get(*key) != Some(value)).count();
+        let more: Vec<_> = found.rows.keys().filter(|key| !self.rows.contains_key(*key)).take(3).collect();
+        let mut text = format!("{differ} rows differ, too many: {more:?}");
+        for journal in APPENDED {
+            let of = |state: &State| state.entries.get(&journal.0).cloned().unwrap_or_default();
+            let (expected, found) = (of(self), of(found));
+            let missing = expected.iter().position(|entry| !found.contains(entry));
+            text += &format!("; {journal:?}: {} of {} entries, {missing:?} is missing", found.len(), expected.len());
+        }
+        text
     }
 }
 
@@ -91,6 +98,8 @@ pub struct Judge {
     /// Every number of a journal that was ever seen, and what stood there.
     given: BTreeMap<(u8, u64), Vec<u8>>,
     saved: Option<(Snapshot, State)>,
+    /// The revision at which etcd was restored.
+    begun: i64,
     rewound: Rewound,
     /// Those that lead, or led, what was restored last.
     fresh: BTreeSet<usize>,
@@ -109,6 +118,7 @@ impl Judge {
             speakers: Vec::new(),
             given: BTreeMap::new(),
             saved: None,
+            begun: 0,
             rewound: Rewound::No,
             fresh: BTreeSet::new(),
             violations: Vec::new(),
@@ -268,11 +278,11 @@ impl Judge {
         }
     }
 
-    /// Saves etcd as it is, if nothing is under way. One whose log has hardly begun cannot be told from its restored self.
+    /// Saves etcd as it is, if nothing is under way. One that has hardly begun, or begun anew, cannot be told from its restored
+    /// self.
     pub fn save(&mut self) {
-        if self.etcd.see(Cluster::index) > INDEX_MIN
-            && self.attempts.iter().all(|attempt| attempt.fate != Fate::Unknown)
-        {
+        let written = self.etcd.see(|etcd| etcd.history.revision()) - self.begun;
+        if written > WRITTEN_MIN && self.attempts.iter().all(|attempt| attempt.fate != Fate::Unknown) {
             self.saved = Some((self.etcd.see(Cluster::save), self.acknowledged.clone()));
         }
     }
@@ -281,6 +291,7 @@ impl Judge {
     pub fn restore(&mut self) -> bool {
         let Some((snapshot, state)) = self.saved.clone() else { return false };
         self.etcd.with(|etcd| etcd.restore(snapshot));
+        self.begun = self.etcd.see(|etcd| etcd.history.revision());
         self.acknowledged = state;
         self.attempts.clear();
         self.rewound = Rewound::Yes;
@@ -387,4 +398,6 @@ pub struct Rare {
     pub marked: u64,
     /// A leader found etcd restored.
     pub rewound: u64,
+    /// A leader compacted etcd.
+    pub compacted: u64,
 }

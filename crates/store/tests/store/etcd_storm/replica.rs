@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use store::etcd::client::Client;
+use store::etcd::client::{Client, Credentials};
 use store::etcd::messages::RangeRequest;
 use store::etcd::{Config, Leader};
 use store::{Batch, Retention, StoreError, Table, Term};
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::judge::{APPENDED, Judge, RETIRED, RETIRED_BYTES};
+use crate::fake_etcd::cluster::USER;
 use crate::fake_etcd::mutation::Mutation;
 use crate::fake_etcd::{FakeEtcd, LEADER};
 use crate::{Numbers, Rows, noise};
@@ -54,6 +55,12 @@ impl World {
         let mut config = Config::new(FakeEtcd::endpoints(), "test", &format!("replica-{replica}"));
         config.known = known;
         config
+    }
+
+    /// Where they are asked for.
+    pub fn credentials(&self) -> Option<Credentials> {
+        let credentials = Credentials { user: USER.0.to_owned(), password: USER.1.to_owned() };
+        self.etcd.see(|etcd| etcd.authentication).then_some(credentials)
     }
 
     /// A batch as an engine makes them: its number, a few rows of all tables, entries; now and then one that is too large for a
@@ -113,15 +120,17 @@ async fn one_life(world: &World, replica: usize, life: usize, known: bool, numbe
         if world.mutation != Some(Mutation::StandbyGivesUp) {
             return std::future::pending().await;
         }
-        let client = Client::through(&outside, &FakeEtcd::endpoints(), None, None).unwrap();
+        let client = Client::through(&outside, &FakeEtcd::endpoints(), None, world.credentials()).unwrap();
         let look = RangeRequest { key: LEADER.to_vec(), ..RangeRequest::default() };
         while client.patient(Duration::from_secs(1)).range(look.clone()).await.is_ok() {
             sleep(Duration::from_secs(1)).await;
         }
     };
+    let mut config = World::config(replica, known);
+    config.credentials = world.credentials();
     let led = tokio::select! {
         biased;
-        led = Leader::lead(World::config(replica, known), outside.clone()) => led,
+        led = Leader::lead(config, outside.clone()) => led,
         () = gives_up => Err(StoreError::Unusable { why: "it gave up".to_owned() }),
     };
     let mut leader = match led {

@@ -13,13 +13,10 @@ use super::replica::World;
 use super::simulate;
 use crate::fake_etcd::cluster::{MEMBERS, USER};
 use crate::fake_etcd::mutation::Mutation;
-use crate::fake_etcd::{Armed, FakeEtcd, Trouble};
+use crate::fake_etcd::{Armed, FakeEtcd, LIFE, Trouble};
 use crate::{Rows, noise, one_row};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The life of a replica's only process.
-const LIFE: usize = 100;
 
 /// A lease, the look that ends it, and what a standby needs to find out and to lead.
 const TAKEOVER: Duration = Duration::from_millis(5000);
@@ -31,17 +28,17 @@ fn seconds(seconds: u64) -> Duration {
     SECOND * u32::try_from(seconds).unwrap()
 }
 
-fn stand_by(etcd: &FakeEtcd, replica: usize) -> impl Future<Output = Result<Leader, StoreError>> + use<> {
+pub fn stand_by(etcd: &FakeEtcd, replica: usize) -> impl Future<Output = Result<Leader, StoreError>> + use<> {
     Leader::lead(World::config(replica, true), etcd.outside(replica, LIFE + replica, 0))
 }
 
-async fn load(leader: &mut Leader) -> Result<Rows, StoreError> {
+pub async fn load(leader: &mut Leader) -> Result<Rows, StoreError> {
     let mut rows = Rows::new();
     leader.load(&mut |table, key, value| drop(rows.insert((table, key.to_vec()), value.to_vec()))).await?;
     Ok(rows)
 }
 
-async fn lead(etcd: &FakeEtcd, replica: usize) -> Leader {
+pub async fn lead(etcd: &FakeEtcd, replica: usize) -> Leader {
     let mut leader = stand_by(etcd, replica).await.unwrap();
     load(&mut leader).await.unwrap();
     leader
@@ -86,6 +83,23 @@ fn a_standby_takes_over_in_time_whoever_falls_silent() {
             next.commit(&numbered(2, b"2")).await.unwrap();
         });
     }
+}
+
+/// etcd gives all leases their whole time again when it has chosen another leader.
+#[test]
+fn a_standby_takes_over_when_the_leader_and_the_leader_of_etcd_are_lost_at_once() {
+    simulate(async || {
+        let etcd = FakeEtcd::start(None);
+        let mut leader = lead(&etcd, 0).await;
+        let standby = tokio::spawn(stand_by(&etcd, 1));
+        leader.commit(&numbered(1, b"1")).await.unwrap();
+        drop(leader);
+        etcd.bury(LIFE);
+        etcd.with(|etcd| etcd.members[etcd.leader].down = true);
+        etcd.cut(|_, member| member == 0);
+        let mut next = timeout(TAKEOVER_SILENT, standby).await.unwrap().unwrap().unwrap();
+        assert_eq!(load(&mut next).await.unwrap().len(), 2);
+    });
 }
 
 #[test]
@@ -323,7 +337,7 @@ fn a_load_goes_on_when_its_revision_is_compacted_away() {
                 loop {
                     let trouble = Trouble::Late(SECOND / 2);
                     etcd.arm(Armed { method: "Range", replica: Some(1), after: 0, trouble });
-                    etcd.with(|etcd| etcd.write_of_others());
+                    etcd.with(|etcd| etcd.write_of_others(8));
                     etcd.with(|etcd| etcd.compact_all());
                     sleep(SECOND / 10).await;
                 }

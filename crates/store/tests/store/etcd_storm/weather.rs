@@ -15,6 +15,9 @@ use crate::fake_etcd::{Armed, Trouble};
 const METHODS: [&str; 10] =
     ["Txn", "Txn", "Txn", "Txn", "Range", "LeaseGrant", "LeaseKeepAlive", "Watch", "Status", "Compact"];
 
+/// What somebody else writes at a time.
+const OTHERS_BYTES: usize = 700_000;
+
 /// Plays so many faults, one after the other, and waits until all of them have passed.
 pub async fn play(world: &Rc<World>, numbers: &mut Numbers, faults: usize) {
     let mut passing = JoinSet::new();
@@ -26,6 +29,12 @@ pub async fn play(world: &Rc<World>, numbers: &mut Numbers, faults: usize) {
     }
     while passing.join_next().await.is_some() {}
     world.etcd.disarm();
+    // What an administrator does about an etcd that is full.
+    world.etcd.with(|etcd| {
+        etcd.compact_all();
+        etcd.defragment();
+        etcd.alarm = false;
+    });
 }
 
 fn begin(world: &Rc<World>, numbers: &mut Numbers, time: Duration, passing: &mut JoinSet<()>) {
@@ -42,7 +51,7 @@ fn begin(world: &Rc<World>, numbers: &mut Numbers, time: Duration, passing: &mut
         });
     };
     let etcd = &world.etcd;
-    match numbers.below(25) {
+    match numbers.below(27) {
         0..8 => {
             let method = METHODS[numbers.below(METHODS.len() as u64) as usize];
             for _ in 0..=numbers.below(2) {
@@ -123,6 +132,8 @@ fn begin(world: &Rc<World>, numbers: &mut Numbers, time: Duration, passing: &mut
                 world.etcd.with(|etcd| etcd.members.iter_mut().for_each(|member| member.down = false));
             });
         }
+        25 => etcd.with(|etcd| etcd.write_of_others(OTHERS_BYTES)),
+        26 => etcd.with(|etcd| etcd.withdraw_tokens()),
         _ => world.judge.borrow_mut().save(),
     }
 }

@@ -77,6 +77,8 @@ pub struct Cluster {
     token: u64,
     /// Counts restores: what was under way to the etcd before is gone with its connections.
     pub restores: u64,
+    /// How often replicas compacted.
+    pub compactions: u64,
     pub mutation: Option<Mutation>,
     pub witness: Witness,
 }
@@ -98,6 +100,7 @@ impl Cluster {
             authentication: false,
             token: 1,
             restores: 0,
+            compactions: 0,
             mutation,
             witness: Witness::default(),
         }
@@ -200,16 +203,15 @@ impl Cluster {
         self.restores += 1;
     }
 
-    /// How long its log is.
-    pub fn index(&self) -> u64 {
-        self.index
-    }
-
     /// Somebody else uses this etcd as well.
-    pub fn write_of_others(&mut self) {
-        let put = RequestOp::put(b"/others", &self.index.to_be_bytes());
+    pub fn write_of_others(&mut self, bytes: usize) {
         self.index += 1;
+        if self.has_room(bytes as u64).is_err() {
+            return;
+        }
+        let put = RequestOp::put(b"/others", &vec![7; bytes]);
         self.history.transact(&TxnRequest { success: vec![put], ..TxnRequest::default() }, &Honest);
+        self.file_bytes = self.file_bytes();
     }
 
     /// What a restore is known by, for people.
@@ -257,6 +259,7 @@ impl Cluster {
                 if self.mutation != Some(Mutation::NeverCompacts) {
                     self.history.compact(revision)?;
                 }
+                self.compactions += 1;
                 Ignored {}.encode_to_vec()
             }
             "LeaseGrant" => self.grant(from, &decode(body)?)?.encode_to_vec(),

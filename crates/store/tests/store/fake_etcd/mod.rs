@@ -44,6 +44,9 @@ pub const JOURNALS: &[u8] = b"/bursar/test/journals/";
 pub const STAGED: &[u8] = b"/bursar/test/staged/";
 pub const MARKER: &[u8] = b"/bursar/test/marker";
 
+/// The life of the first replica's only process; those of the others follow.
+pub const LIFE: usize = 100;
+
 /// What a connection holds that nobody reads.
 const PIPE_BYTES: usize = 64 * 1024;
 
