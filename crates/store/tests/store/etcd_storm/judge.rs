@@ -225,6 +225,9 @@ impl Judge {
                     self.rare.there += u64::from(fate == Fate::There);
                     self.rare.not_there += u64::from(fate == Fate::NotThere);
                     self.attempts[*index].fate = fate;
+                    if fate == Fate::There && self.rewound == Rewound::Yes {
+                        self.rewound = Rewound::Either;
+                    }
                 }
                 self.acknowledged = candidate;
                 return;
@@ -250,6 +253,9 @@ impl Judge {
         }
         if self.fresh.contains(&life) {
             self.rewound = Rewound::No;
+        } else if self.rewound == Rewound::Yes {
+            // Nothing that it knew was lost, and it has said so by writing.
+            self.rewound = Rewound::Either;
         }
     }
 
@@ -293,7 +299,8 @@ impl Judge {
         self.etcd.with(|etcd| etcd.restore(snapshot));
         self.begun = self.etcd.see(|etcd| etcd.history.revision());
         self.acknowledged = state;
-        self.attempts.clear();
+        // What is still under way may find an etcd that is as it knew it.
+        self.attempts.retain(|attempt| attempt.fate == Fate::Unknown);
         self.rewound = Rewound::Yes;
         self.fresh.clear();
         for speaker in &mut self.speakers {
