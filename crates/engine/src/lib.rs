@@ -54,5 +54,6 @@ pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadab
 pub use room::Room;
 pub use shelves::{Shelf, Shelves};
 pub use status::PUBLISHED_MAX;
+pub use step_view::StepView;
 pub use verify::Verified;
 pub use write::WRITES_MAX;

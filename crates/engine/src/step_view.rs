@@ -13,7 +13,8 @@ use crate::object::ObjectKey;
 /// Policies and claims kept as trees between two looks at them.
 const TREES_MAX: usize = 4096;
 
-pub(crate) struct StepView<'a> {
+/// See [`Engine::view`].
+pub struct StepView<'a> {
     engine: &'a Engine,
     now_ms: i64,
     /// What is planned already, and shows in balances.
@@ -21,7 +22,8 @@ pub(crate) struct StepView<'a> {
 }
 
 impl Engine {
-    pub(crate) fn view(&self, now_ms: i64) -> StepView<'_> {
+    /// Objects and ledger as they are, at this time: what families are asked with in a step, and between two.
+    pub fn view(&self, now_ms: i64) -> StepView<'_> {
         StepView { engine: self, now_ms, plan: None }
     }
 

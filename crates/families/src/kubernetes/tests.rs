@@ -1,10 +1,7 @@
-//! Quotas over the real rulebook and ledger.
+//! What the family says by itself. What becomes of it in the engine is told in `tests/families`.
 
 mod anything;
-mod desk;
-mod flow;
 mod limit_ranges;
 mod peer;
 mod relatives;
-mod scoped;
 mod validation;

@@ -7,9 +7,8 @@ use proptest::prelude::*;
 use rules::{GroupResource, Rulebook, Subject, policy_name};
 use serde_json::Value;
 
-use super::desk::Nowhere;
 use crate::kubernetes::{Kubernetes, Settings};
-use crate::{Admission, Family, Operation, PolicyObject, World};
+use crate::{Admission, BalanceLine, Balances, Family, Nothing, Operation, PolicyObject, World};
 
 /// The field names that mean something somewhere, so that random trees get somewhere.
 const FIELDS: &str = "metadata spec status name namespace hard used scopes scopeSelector matchExpressions scopeName \
@@ -51,6 +50,15 @@ impl World for Everywhere {
     }
 }
 
+/// A ledger without accounts.
+struct Unused;
+
+impl Balances for Unused {
+    fn of(&self, _: &str) -> Vec<BalanceLine> {
+        Vec::new()
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_panics(object in anything(), other in anything()) {
@@ -75,7 +83,7 @@ proptest! {
                 let _ = family.admit(&mut request, &world);
                 let _ = family.validate(&request, &world);
                 let _ = family.warnings(&request);
-                family.project(resource, &mut object, &super::desk::Desk::new());
+                family.project(resource, &mut object, &Unused);
             }
             let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object };
             if let Ok(compiled) = family.compile(&policy, &world) {
@@ -89,7 +97,7 @@ proptest! {
         for one in family.manifest().virtuals {
             let resource = GroupResource::new(one.group, one.resource);
             let _ = family.virtual_write(&resource, "ns", &object);
-            let _ = family.virtual_objects(&resource, "ns", &world, &super::desk::Desk::new());
+            let _ = family.virtual_objects(&resource, "ns", &world, &Unused);
         }
         let _ = crate::kubernetes::limited::read_configuration(&object);
         let _ = family.admit(
@@ -102,7 +110,7 @@ proptest! {
                 object: &mut object.clone(),
                 old: None, origin: &crate::Origin::default()
             },
-            &Nowhere,
+            &Nothing,
         );
     }
 }

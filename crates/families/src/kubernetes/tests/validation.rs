@@ -1,9 +1,8 @@
 use rules::GroupResource;
 use serde_json::{Value, json};
 
-use super::desk::Nowhere;
 use crate::kubernetes::{Kubernetes, Settings};
-use crate::{Admission, Family, Operation};
+use crate::{Admission, Family, Nothing, Operation};
 
 /// The errors of writing this object, `|` between them; then the object as admitted.
 fn write(
@@ -24,8 +23,8 @@ fn write(
         old: old.as_ref(),
         origin: &crate::Origin::default(),
     };
-    family.admit(&mut request, &Nowhere).unwrap();
-    let errors = family.validate(&request, &Nowhere);
+    family.admit(&mut request, &Nothing).unwrap();
+    let errors = family.validate(&request, &Nothing);
     let warnings = family.warnings(&request);
     let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
     (texts.join(" | "), object, warnings)

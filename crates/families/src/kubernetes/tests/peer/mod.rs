@@ -15,9 +15,8 @@ use rules::{GroupResource, Rulebook, Subject, policy_name};
 use serde_json::{Value, json};
 
 use crate::kubernetes::limit_range;
-use crate::kubernetes::tests::desk::Nowhere;
 use crate::kubernetes::{Kubernetes, Settings};
-use crate::{Admission, Family, Operation, PolicyObject};
+use crate::{Admission, Family, Nothing, Operation, PolicyObject};
 use random::Random;
 
 const OBJECTS: usize = 6000;
@@ -95,7 +94,7 @@ fn charges(question: &Value, object: &Value) -> (BTreeMap<String, String>, Vec<S
     let quotas = GroupResource::core("resourcequotas");
     let policy = json!({"spec": question["quota"]});
     let policy = PolicyObject { resource: &quotas, namespace: "ns", name: "q", object: &policy };
-    let compiled = family.compile(&policy, &crate::Nothing).unwrap();
+    let compiled = family.compile(&policy, &Nothing).unwrap();
     let mut rulebook = Rulebook::new();
     let id = rulebook.install(policy_name(&quotas, "ns", "q"), compiled);
     let resource = match question["resource"].as_str().unwrap() {
@@ -134,8 +133,8 @@ fn kubernetes_accepts_the_same_quotas() {
             old,
             origin: &crate::Origin::default(),
         };
-        family.admit(&mut request, &Nowhere).unwrap();
-        let mut ours: Vec<String> = family.validate(&request, &Nowhere).iter().map(ToString::to_string).collect();
+        family.admit(&mut request, &Nothing).unwrap();
+        let mut ours: Vec<String> = family.validate(&request, &Nothing).iter().map(ToString::to_string).collect();
         ours.sort();
         assert_eq!(ours, theirs, "{question}");
     }

@@ -1,10 +1,11 @@
 use serde_json::{Value, json};
 
-use super::desk::{Desk, pod};
+use super::pod;
+use crate::desk::Desk;
 
 /// Whether a quota with this spec counts this object.
 fn counts(spec: Value, resource: &str, object: Value) -> bool {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.scoped_quota("q", spec);
     desk.create(resource, object).unwrap();
     desk.used("q").split('=').nth(1).unwrap().starts_with('1')
@@ -119,7 +120,7 @@ fn volume_attributes_classes() {
         assert_eq!(found, wanted, "{operator} {values:?} {claim}");
     }
     // A scope of pods never matches a claim, nor the other way round.
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     let names =
         json!({"count/pods": "9", "count/persistentvolumeclaims": "9", "count/configmaps": "9", "count/services": "9"});
     desk.scoped_quota("pods", json!({"hard": names, "scopes": ["NotTerminating"]}));
@@ -134,23 +135,23 @@ fn volume_attributes_classes() {
 
 #[test]
 fn a_pod_that_gets_a_deadline_moves_to_the_other_quota() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.scoped_quota("ending", json!({"hard": {"pods": "1"}, "scopes": ["Terminating"]}));
     desk.scoped_quota("lasting", json!({"hard": {"pods": "2"}, "scopes": ["NotTerminating"]}));
     let first = desk.create("pods", pod(json!({}))).unwrap();
     let second = desk.create("pods", pod(json!({}))).unwrap();
     let ending = with("activeDeadlineSeconds", json!(30));
-    desk.update(first, ending.clone()).unwrap();
+    desk.update(&first, ending.clone()).unwrap();
     assert_eq!((desk.used("ending"), desk.used("lasting")), ("pods=1".into(), "pods=1".into()));
     let refused = "exceeded quota: ending, requested: pods=1, used: pods=1, limited: pods=1";
-    assert_eq!(desk.update(second, ending.clone()).unwrap_err(), refused);
+    assert_eq!(desk.update(&second, ending.clone()).unwrap_err(), refused);
     assert_eq!(desk.create("pods", ending).unwrap_err(), refused);
     assert_eq!((desk.used("ending"), desk.used("lasting")), ("pods=1".into(), "pods=1".into()));
 }
 
 #[test]
 fn an_edited_scope_selector_counts_anew() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.scoped_quota("q", selector("PriorityClass", "In", &["one"]));
     for _ in 0..3 {
         desk.create("pods", with("priorityClassName", json!("two"))).unwrap();

@@ -2,16 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::desk::{Desk, global_quotas, quotas, resource};
-use crate::Family;
-use crate::capsule::claim::{claims, pools};
-use crate::metrics::Samples;
-
-fn scrape(desk: &Desk) -> String {
-    let mut samples = Samples::default();
-    desk.family.sample(desk, &mut samples);
-    samples.text()
-}
+use super::{claims, global_quotas, pools, quotas};
+use crate::desk::{Desk, resource};
 
 /// Every line of a metric, without the metric's name.
 fn of(text: &str, metric: &str) -> Vec<String> {
@@ -51,7 +43,7 @@ fn solar() -> Desk {
 
 #[test]
 fn pools_tell_what_the_documentation_shows() {
-    let text = scrape(&solar());
+    let text = solar().sample();
     for (metric, expected) in [
         ("capsule_pool_available", &["1.125", "1207959552", "0.125", "1207959552", "4"][..]),
         ("capsule_pool_limit", &["2", "2147483648", "2", "2147483648", "7"]),
@@ -96,7 +88,7 @@ fn pools_tell_what_the_documentation_shows() {
 
 #[test]
 fn claims_tell_what_they_ask_for_and_how_they_stand() {
-    let text = scrape(&solar());
+    let text = solar().sample();
     let resources = of(&text, "capsule_claim_resource");
     assert_eq!(resources[0], "name=compute,resource=limits.cpu,target_namespace=solar-prod 0.375");
     assert_eq!(resources[1], "name=compute,resource=limits.memory,target_namespace=solar-prod 402653184");
@@ -130,7 +122,7 @@ fn custom_quotas_name_their_objects_only_when_asked_to() {
     for name in ["one", "two", "three"] {
         desk.apply(&pods, "wind-test", name, pod.clone()).unwrap();
     }
-    let text = scrape(&desk);
+    let text = desk.sample();
     for (metric, expected) in [
         ("capsule_custom_quota_condition", "condition=Ready,custom_quota=pod-count-limit,target_namespace=wind-test 1"),
         ("capsule_custom_quota_resource_available", "custom_quota=pod-count-limit,target_namespace=wind-test 0"),
@@ -152,9 +144,9 @@ fn custom_quotas_name_their_objects_only_when_asked_to() {
 
     spec["options"] = json!({"emitMetricPerClaimUsage": true});
     desk.apply(&global_quotas(), "", "cpu-limits", json!({"spec": spec})).unwrap();
-    let items = of(&scrape(&desk), "capsule_global_custom_quota_resource_item_usage");
+    let items = of(&desk.sample(), "capsule_global_custom_quota_resource_item_usage");
     let item =
         |name: &str| format!("custom_quota=cpu-limits,group=,kind=Pod,name={name},target_namespace=wind-test 0.25");
     assert_eq!(items, [item("one"), item("three"), item("two")]);
-    assert!(of(&scrape(&desk), "capsule_custom_quota_resource_item_usage").is_empty());
+    assert!(of(&desk.sample(), "capsule_custom_quota_resource_item_usage").is_empty());
 }

@@ -1,10 +1,10 @@
 //! What is refused when a quota is written.
 
+use families::capsule::{Reading, Settings};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, quotas, resource};
-use crate::capsule::claim::{claims, pools};
-use crate::capsule::{Reading, Settings};
+use super::{claims, desk_with, pools, quotas};
+use crate::desk::{Desk, resource};
 
 fn refusal(spec: Value) -> String {
     let mut desk = Desk::new();
@@ -117,7 +117,7 @@ fn sources_limits_and_selectors_are_checked() {
 
 #[test]
 fn releases_guard_a_quota_in_use() {
-    let mut desk = Desk::with(Settings { reading: Reading::Releases, ..Settings::default() });
+    let mut desk = desk_with(Settings { reading: Reading::Releases, ..Settings::default() });
     desk.namespace("a", &[]);
     let quota = |limit: &str, kind: &str| json!({"spec": {"limit": limit, "sources": [{"kind": kind, "op": "count"}]}});
     assert!(desk.apply(&quotas(), "a", "q", quota("0", "Pod")).unwrap_err().contains("must not be negative or 0"));

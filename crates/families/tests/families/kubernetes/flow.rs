@@ -1,13 +1,15 @@
+use engine::ObjectKey;
+use families::kubernetes::Settings;
 use kinds::resources::pod::pod_usage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, pod};
-use crate::kubernetes::Settings;
+use super::{pod, quotas};
+use crate::desk::Desk;
 
 #[test]
 fn the_life_of_a_pod() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"pods": "2", "cpu": "1", "requests.memory": "1Gi", "count/pods": "5", "limits.cpu": "4"}));
     assert_eq!(desk.used("q"), "count/pods=0 cpu=0 limits.cpu=0 pods=0 requests.memory=0");
     let mut first = pod(json!({"cpu": "600m", "memory": "256Mi"}));
@@ -23,15 +25,15 @@ fn the_life_of_a_pod() {
          limited: cpu=1,requests.memory=1Gi"
     );
     first["status"] = json!({"phase": "Succeeded"});
-    desk.update(uid, first).unwrap();
+    desk.update(&uid, first).unwrap();
     assert_eq!(desk.used("q"), "count/pods=1 cpu=0 limits.cpu=0 pods=0 requests.memory=0");
-    desk.delete(uid);
+    desk.remove(&uid);
     assert_eq!(desk.used("q"), "count/pods=0 cpu=0 limits.cpu=0 pods=0 requests.memory=0");
 }
 
 #[test]
 fn a_pod_under_three_quotas_passes_all_of_them_or_none() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("a", json!({"pods": "10"}));
     desk.quota("b", json!({"requests.cpu": "1"}));
     desk.quota("c", json!({"requests.memory": "1Gi", "requests.example.com/gpu": "1"}));
@@ -51,7 +53,7 @@ fn a_pod_under_three_quotas_passes_all_of_them_or_none() {
 
 #[test]
 fn a_quota_on_cpu_asks_every_container_to_state_it() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"requests.cpu": "9", "limits.memory": "9Gi", "cpu": "9", "pods": "9"}));
     let container = |name: &str, resources: Value| json!({"name": name, "resources": resources});
     let all = json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}});
@@ -68,14 +70,14 @@ fn a_quota_on_cpu_asks_every_container_to_state_it() {
     desk.create("pods", json!({"spec": whole})).unwrap();
     assert_eq!(desk.used("q"), "cpu=2 limits.memory=1Gi pods=1 requests.cpu=2");
     // Ephemeral storage, huge pages and extended resources ask nothing of anybody.
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi", "requests.a.b/c": "1", "pods": "1"}));
     desk.create("pods", pod(json!({}))).unwrap();
 }
 
 #[test]
 fn services_release_ports_when_they_shrink() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota(
         "q",
         json!({"services": "3", "services.nodeports": "3", "services.loadbalancers": "1", "count/services": "9"}),
@@ -88,14 +90,14 @@ fn services_release_ports_when_they_shrink() {
         desk.create("services", service("LoadBalancer", 2)).unwrap_err(),
         "exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=3, limited: services.nodeports=3"
     );
-    desk.update(ports, service("NodePort", 1)).unwrap();
+    desk.update(&ports, service("NodePort", 1)).unwrap();
     desk.create("services", service("LoadBalancer", 2)).unwrap();
     assert_eq!(desk.used("q"), "count/services=3 services=3 services.loadbalancers=1 services.nodeports=3");
 }
 
 #[test]
 fn volume_claims_are_charged_by_storage_class_too() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota(
         "q",
         json!({
@@ -113,18 +115,18 @@ fn volume_claims_are_charged_by_storage_class_too() {
          gold.storageclass.storage.k8s.io/requests.storage=2Gi persistentvolumeclaims=2 requests.storage=7Gi"
     );
     assert_eq!(
-        desk.update(gold, claim("gold", "4Gi")).unwrap_err(),
+        desk.update(&gold, claim("gold", "4Gi")).unwrap_err(),
         "exceeded quota: q, requested: gold.storageclass.storage.k8s.io/requests.storage=2Gi, \
          used: gold.storageclass.storage.k8s.io/requests.storage=2Gi, \
          limited: gold.storageclass.storage.k8s.io/requests.storage=3Gi"
     );
-    desk.update(gold, claim("gold", "1Gi")).unwrap();
+    desk.update(&gold, claim("gold", "1Gi")).unwrap();
     assert!(desk.used("q").ends_with("requests.storage=6Gi"));
 }
 
 #[test]
 fn any_resource_can_be_counted() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     let counts = [
         ("configmaps", "configmaps"),
         ("secrets", "secrets"),
@@ -141,19 +143,20 @@ fn any_resource_can_be_counted() {
         assert_eq!(error, format!("exceeded quota: q, requested: {name}=1, used: {name}=1, limited: {name}=1"));
     }
     desk.create("endpoints", json!({})).unwrap();
+    desk.namespace("other", &[]);
     desk.create_in("other", "secrets", json!({})).unwrap();
 }
 
 #[test]
 fn a_quota_counts_itself() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"resourcequotas": "1", "count/resourcequotas": "1"}));
     assert_eq!(desk.used("q"), "count/resourcequotas=1 resourcequotas=1");
 }
 
 #[test]
 fn devices_are_counted_by_class() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota(
         "q",
         json!({"gold.deviceclass.resource.k8s.io/devices": "3", "requests.deviceclass.resource.kubernetes.io/gold": "3"}),
@@ -161,7 +164,7 @@ fn devices_are_counted_by_class() {
     let claim = |count: i64| json!({"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "gold", "count": count}}]}}});
     desk.create("resourceclaims.resource.k8s.io", claim(2)).unwrap();
     assert!(desk.create("resourceclaims.resource.k8s.io", claim(2)).is_err());
-    desk.create("pods", pod(json!({"deviceclass.resource.kubernetes.io/gold": "1"}))).unwrap();
+    let asking = desk.create("pods", pod(json!({"deviceclass.resource.kubernetes.io/gold": "1"}))).unwrap();
     assert_eq!(
         desk.used("q"),
         "gold.deviceclass.resource.k8s.io/devices=2 requests.deviceclass.resource.kubernetes.io/gold=3"
@@ -172,6 +175,10 @@ fn devices_are_counted_by_class() {
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": true}],
     });
+    assert!(desk.create("resourceclaims.resource.k8s.io", made.clone()).is_err(), "but for no pod it is");
+    let uid = desk.projected(&asking.resource, "ns", &asking.name)["metadata"]["uid"].clone();
+    made["metadata"]["ownerReferences"][0]["name"] = json!(&*asking.name);
+    made["metadata"]["ownerReferences"][0]["uid"] = uid;
     desk.create("resourceclaims.resource.k8s.io", made).unwrap();
     assert_eq!(
         desk.used("q"),
@@ -181,7 +188,7 @@ fn devices_are_counted_by_class() {
 
 #[test]
 fn names_nothing_counts_are_kept_and_limit_nothing() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"example.com/gpu": "0", "count/events": "0", "pods": "1"}));
     assert_eq!(desk.used("q"), "pods=0");
     desk.create("events", json!({})).unwrap();
@@ -190,9 +197,9 @@ fn names_nothing_counts_are_kept_and_limit_nothing() {
 
 #[test]
 fn limits_are_shown_and_refused_as_they_are_written() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"requests.cpu": "1.500", "services": "01", "memory": "1e3"}));
-    let status = desk.status(rules::GroupResource::core("resourcequotas"), "ns", "q");
+    let status = desk.status(&quotas(), "ns", "q");
     assert_eq!(status["hard"], json!({"requests.cpu": "1.500", "services": "01", "memory": "1e3"}));
     let error = desk.create("pods", pod(json!({"cpu": "2", "memory": "1"}))).unwrap_err();
     assert_eq!(
@@ -203,13 +210,13 @@ fn limits_are_shown_and_refused_as_they_are_written() {
 
 #[test]
 fn lowering_a_quota_evicts_nobody_and_raising_it_lets_in() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"pods": "2"}));
     let first = desk.create("pods", pod(json!({}))).unwrap();
     desk.create("pods", pod(json!({}))).unwrap();
     desk.quota("q", json!({"pods": "1"}));
     assert_eq!(desk.used("q"), "pods=2");
-    desk.update(first, pod(json!({"cpu": "1"}))).unwrap();
+    desk.update(&first, pod(json!({"cpu": "1"}))).unwrap();
     assert!(desk.create("pods", pod(json!({}))).is_err());
     desk.quota("q", json!({"pods": "3"}));
     desk.create("pods", pod(json!({}))).unwrap();
@@ -217,7 +224,7 @@ fn lowering_a_quota_evicts_nobody_and_raising_it_lets_in() {
 
 #[test]
 fn with_admission_off_usage_is_still_counted() {
-    let mut desk = Desk::with(Settings { observe_only: true, ..Settings::default() });
+    let mut desk = Desk::in_ns_with(Settings { observe_only: true, ..Settings::default() });
     desk.quota("q", json!({"pods": "1", "cpu": "1"}));
     for _ in 0..3 {
         desk.create("pods", pod(json!({}))).unwrap();
@@ -227,7 +234,7 @@ fn with_admission_off_usage_is_still_counted() {
 
 #[test]
 fn a_pod_that_cannot_be_measured_is_refused() {
-    let mut desk = Desk::new();
+    let mut desk = Desk::in_ns();
     desk.quota("q", json!({"pods": "1"}));
     let error = desk.create("pods", pod(json!({"cpu": "lots"}))).unwrap_err();
     assert!(error.starts_with("resourcequotas/ns/q: cpu: \"lots\": quantities must match"), "{error}");
@@ -278,15 +285,15 @@ proptest! {
     /// Whatever comes and goes, a quota shows the sum of what is there.
     #[test]
     fn usage_is_the_sum_of_live_pods(steps in prop::collection::vec((0u8..4, 1i64..900), 1..40)) {
-        let mut desk = Desk::new();
+        let mut desk = Desk::in_ns();
         desk.quota("q", json!({"cpu": "3", "pods": "6"}));
-        let mut live: Vec<(u128, i64)> = Vec::new();
+        let mut live: Vec<(ObjectKey, i64)> = Vec::new();
         for (step, cpu) in steps {
             if step == 0 && !live.is_empty() {
-                desk.delete(live.remove(0).0);
+                desk.remove(&live.remove(0).0);
             } else if step == 1 && !live.is_empty() {
                 let last = live.len() - 1;
-                if desk.update(live[last].0, pod(json!({"cpu": format!("{cpu}m")}))).is_ok() {
+                if desk.update(&live[last].0, pod(json!({"cpu": format!("{cpu}m")}))).is_ok() {
                     live[last].1 = cpu;
                 }
             } else if let Ok(uid) = desk.create("pods", pod(json!({"cpu": format!("{cpu}m")}))) {

@@ -1,12 +1,10 @@
 //! Pools, the claims on them, and the line in which claims wait.
 
-use rules::GroupResource;
+use families::capsule::{Reading, Settings};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, resource};
-use crate::capsule::claim::{claims, pools};
-use crate::capsule::{Reading, Settings};
-use crate::{Family, Must, PolicyObject};
+use super::{claims, desk_with, pools};
+use crate::desk::{Desk, resource};
 
 fn pool(hard: Value) -> Value {
     json!({"spec": {"quota": {"hard": hard}, "selectors": [{"matchLabels": {"tenant": "solar"}}]}})
@@ -122,16 +120,16 @@ fn claims_wait_and_smaller_ones_pass_unless_the_line_is_ordered() {
 }
 
 #[test]
-fn the_oldest_claim_is_served_first() {
+fn whoever_came_first_is_served_first_whatever_the_clock_said() {
     let mut desk = desk();
     desk.apply(&pools(), "", "p", pool(json!({"pods": "2"}))).unwrap();
     desk.apply(&claims(), "a", "holder", claim("p", json!({"pods": "2"}))).unwrap();
-    for (name, second) in [("young", 30), ("old", 10), ("middle", 20)] {
+    for (name, second) in [("first", 30), ("second", 10), ("third", 20)] {
         let mut object = claim("p", json!({"pods": "2"}));
         object["metadata"] = json!({"creationTimestamp": format!("2026-01-01T00:00:{second}Z")});
         desk.apply(&claims(), "a", name, object).unwrap();
     }
-    for (freed, served) in [("holder", "old"), ("old", "middle"), ("middle", "young")] {
+    for (freed, served) in [("holder", "first"), ("first", "second"), ("second", "third")] {
         desk.delete(&claims(), "a", freed).unwrap();
         assert_eq!(conditions(&desk, "a", served), UNUSED);
     }
@@ -146,8 +144,9 @@ fn usage_binds_the_oldest_claims_and_protects_them() {
         object["metadata"] = json!({"creationTimestamp": format!("2026-01-01T00:00:0{second}Z")});
         desk.apply(&claims(), "a", name, object).unwrap();
     }
-    let quota = "resourcequotas/a/capsule-pool-p";
-    desk.charge(quota, "requests.cpu", "1");
+    let pods = resource("pods");
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    desk.apply(&pods, "a", "user", pod).unwrap();
     assert!(conditions(&desk, "a", "one").ends_with("Bound=True/InUse: claim is used"));
     assert!(conditions(&desk, "a", "two").ends_with("Bound=False/Unused: claim is unused"));
     assert_eq!(
@@ -170,16 +169,18 @@ fn usage_binds_the_oldest_claims_and_protects_them() {
     released["spec"]["claim"] = json!({"requests.cpu": "3"});
     assert!(desk.apply(&claims(), "a", "one", released.clone()).unwrap_err().starts_with("cannot release the claim"));
     desk.apply(&claims(), "a", "two", released).unwrap();
-    assert_eq!(desk.status(&pools(), "", "p")["allocation"]["used"]["requests.cpu"], "2");
+    // Once released it stands in line again, and there is room.
+    assert_eq!(desk.projected(&claims(), "a", "two")["metadata"]["annotations"], json!({}));
+    assert_eq!(desk.status(&pools(), "", "p")["allocation"]["used"]["requests.cpu"], "5");
     desk.apply(&claims(), "a", "two", claim("p", json!({"requests.cpu": "3"}))).unwrap();
     assert_eq!(desk.status(&pools(), "", "p")["allocation"]["used"]["requests.cpu"], "5");
-    desk.charge(quota, "requests.cpu", "0");
+    desk.delete(&pods, "a", "user").unwrap();
     desk.delete(&claims(), "a", "one").unwrap();
 }
 
 #[test]
 fn releases_resize_what_is_not_used() {
-    let mut desk = Desk::with(Settings { reading: Reading::Releases, ..Settings::default() });
+    let mut desk = desk_with(Settings { reading: Reading::Releases, ..Settings::default() });
     desk.namespace("a", &[("tenant", "solar")]);
     desk.apply(&pools(), "", "p", pool(json!({"pods": "5"}))).unwrap();
     desk.apply(&claims(), "a", "one", claim("p", json!({"pods": "2"}))).unwrap();
@@ -229,14 +230,7 @@ fn a_quota_is_claims_and_defaults_together() {
     desk.apply(&pools(), "", "p", spec).unwrap();
     desk.apply(&claims(), "a", "one", claim("p", json!({"requests.cpu": "1"}))).unwrap();
     let shown = desk.projected(&pools(), "", "p");
-    let quota = |namespace: &str| {
-        let (resource, object) = (GroupResource::core("resourcequotas"), &Value::Null);
-        let missing = PolicyObject { resource: &resource, namespace, name: "capsule-pool-p", object };
-        match desk.family.must_be(&missing, &desk) {
-            Ok(Must::Be(quota)) => quota,
-            other => panic!("{other:?}"),
-        }
-    };
+    let quota = |namespace: &str| desk.projected(&resource("resourcequotas"), namespace, "capsule-pool-p");
     let there = quota("b");
     let quota = quota("a");
     assert_eq!(quota["metadata"]["name"], "capsule-pool-p");

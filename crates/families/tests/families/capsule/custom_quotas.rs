@@ -1,10 +1,10 @@
 //! What custom quotas count, refuse and show.
 
+use families::capsule::{Reading, Settings};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, global_quotas, quotas, resource};
-use crate::Family;
-use crate::capsule::{Reading, Settings};
+use super::{desk_with, global_quotas, quotas};
+use crate::desk::{Desk, resource};
 
 fn quota(limit: &str, sources: Value) -> Value {
     json!({"spec": {"limit": limit, "sources": sources}})
@@ -208,7 +208,7 @@ fn a_global_quota_follows_its_namespaces() {
 #[test]
 fn the_quota_with_the_least_left_speaks_first() {
     for (reading, speaker) in [(Reading::Documentation, "GlobalCustomQuota"), (Reading::Releases, "CustomQuota")] {
-        let mut desk = Desk::with(Settings { reading, ..Settings::default() });
+        let mut desk = desk_with(Settings { reading, ..Settings::default() });
         desk.namespace("a", &[]);
         desk.namespace("b", &[]);
         desk.apply(&quotas(), "a", "own", quota("3", count("Pod"))).unwrap();
@@ -237,7 +237,7 @@ fn a_missing_value_is_zero_or_cannot_be_evaluated() {
     create(&mut desk, "persistentvolumeclaims", "bare", json!({})).unwrap();
     assert_eq!(desk.usage(&quotas(), "a", "storage"), "0/5Gi");
 
-    let mut desk = Desk::with(Settings { reading: Reading::Releases, ..Settings::default() });
+    let mut desk = desk_with(Settings { reading: Reading::Releases, ..Settings::default() });
     desk.namespace("a", &[]);
     desk.apply(&quotas(), "a", "storage", quota("5Gi", storage())).unwrap();
     assert_eq!(
@@ -314,7 +314,7 @@ fn a_kind_without_namespaces_under_namespace_selectors_is_told() {
 
 #[test]
 fn observing_counts_and_refuses_nothing() {
-    let mut desk = Desk::with(Settings { observe_only: true, ..Settings::default() });
+    let mut desk = desk_with(Settings { observe_only: true, ..Settings::default() });
     desk.namespace("a", &[]);
     desk.apply(&quotas(), "a", "pods", quota("1", count("Pod"))).unwrap();
     create(&mut desk, "pods", "one", json!({})).unwrap();
@@ -335,7 +335,7 @@ fn the_status_tells_who_takes_what() {
             "claimCount": 1,
             "claims": [{
                 "group": "", "version": "v1", "kind": "Pod", "name": "web", "namespace": "a", "usage": "1",
-                "uid": "00000000-0000-0000-0000-000000000002",
+                "uid": "00000000-0000-0000-0000-000000000003",
             }],
             "targets": [{"group": "", "version": "v1", "kind": "Pod", "op": "count", "scope": "namespace"}],
             "conditions": [{
@@ -345,7 +345,7 @@ fn the_status_tells_who_takes_what() {
         })
     );
     let ledger = resource("quantityledgers.capsule.clastix.io");
-    let shown = desk.family.virtual_objects(&ledger, "a", &desk, &desk);
+    let shown = desk.virtual_objects(&ledger, "a");
     assert_eq!(shown[0]["spec"]["targetRef"]["name"], "pods");
     assert_eq!(shown[0]["status"], json!({"reserved": "0", "allocated": "1"}));
 }

@@ -1,0 +1,148 @@
+//! The engine in memory, as these tests speak to it. After every write it is audited: whatever a story is about, nothing
+//! may be charged, kept or made otherwise than a recount from the objects alone says.
+
+use std::sync::Arc;
+
+use engine::{Draft, Expect, ObjectKey, Refused, Write, WriteKind};
+use families::metrics::{Samples, Survey};
+use families::{Admission, BalanceLine, Balances, Families, Family, Operation, Origin, Settings};
+use kinds::field_error::{FieldError, join};
+use ledger::SubjectId;
+use rules::GroupResource;
+use rules::cel::Foresight;
+use serde_json::{Map, Value, json};
+
+pub struct Desk {
+    desk: engine::desk::Desk,
+    pub families: Families,
+    /// How many were given.
+    pub uids: u128,
+}
+
+/// `pods` or `buckets.s3.example.com`.
+pub fn resource(text: &str) -> GroupResource {
+    let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+    GroupResource::new(group, resource)
+}
+
+impl Desk {
+    pub fn new() -> Desk {
+        Desk::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Desk {
+        let families = families::all(&settings);
+        Desk { desk: engine::desk::Desk::new(families.clone()), families, uids: 0 }
+    }
+
+    /// Makes a namespace, or gives it other labels.
+    pub fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let labels: Map<String, Value> = labels.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
+        self.apply(&resource("namespaces"), "", name, json!({"metadata": {"labels": labels}})).unwrap();
+    }
+
+    /// Creates or replaces an object as a write through the API would; or why not.
+    pub fn apply(&mut self, of: &GroupResource, namespace: &str, name: &str, object: Value) -> Result<(), String> {
+        let key = ObjectKey::new(of.clone(), namespace, name);
+        let old = self.desk.get(&key).map(|stored| stored.value());
+        let object = self.admitted(&key, old.as_ref(), object)?;
+        let draft = Draft::new(object).map_err(|error| error.to_string())?;
+        self.write(match old {
+            None => (key, WriteKind::Create(draft)),
+            Some(_) => (key, WriteKind::Update { draft, expect: Expect::default(), status: false }),
+        })
+    }
+
+    pub fn delete(&mut self, of: &GroupResource, namespace: &str, name: &str) -> Result<(), String> {
+        let key = ObjectKey::new(of.clone(), namespace, name);
+        self.write((key, WriteKind::Delete { expect: Expect::default(), last: None }))
+    }
+
+    /// What a request passes before it is decided: names, and what families fill in and refuse.
+    fn admitted(&mut self, key: &ObjectKey, old: Option<&Value>, mut object: Value) -> Result<Value, String> {
+        self.uids += 1;
+        let uid = json!(kinds::uid::text(SubjectId(self.uids)));
+        object["metadata"]["name"] = json!(&*key.name);
+        if !key.namespace.is_empty() {
+            object["metadata"]["namespace"] = json!(&*key.namespace);
+        }
+        object["metadata"]["uid"] = old.map_or(uid, |old| old["metadata"]["uid"].clone());
+        // Who replaces an object does not replace what is told of it.
+        if let Some(status) = old.and_then(|old| old.get("status")).filter(|_| object.get("status").is_none()) {
+            object["status"] = status.clone();
+        }
+        let (view, origin) = (self.desk.engine.view(0), Origin::default());
+        for family in self.families.iter() {
+            family.admit(&mut request(key, old, &mut object, &origin), &view)?;
+        }
+        let validate = |family: &Arc<dyn Family>| family.validate(&request(key, old, &mut object, &origin), &view);
+        let errors: Vec<FieldError> = self.families.iter().flat_map(validate).collect();
+        if errors.is_empty() { Ok(object) } else { Err(join(&errors)) }
+    }
+
+    fn write(&mut self, (key, kind): (ObjectKey, WriteKind)) -> Result<(), String> {
+        let (foresight, origin) = (Foresight::None, Origin::default());
+        let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: 0, foresight, origin });
+        // What one status tells may be told by another.
+        assert!((0..8).any(|_| self.desk.publish(0) == 0), "every status comes to rest");
+        let report = self.desk.engine.snapshot().audit();
+        assert_eq!((report.differences, report.missing, report.broken), (vec![], 0, vec![]));
+        written.map(drop).map_err(|refused| self.words(refused))
+    }
+
+    /// What the client is told first.
+    fn words(&self, refused: Refused) -> String {
+        match refused {
+            Refused::Denied(denials) => self.families.of_policy(&denials[0].resource).unwrap().words(&denials[0]),
+            Refused::Said { refusal, .. } => refusal.message,
+            Refused::Unmeasurable { policy, message } => format!("{policy}: {message}"),
+            Refused::Invalid(errors) => join(&errors),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// An object as readers see it.
+    pub fn projected(&self, of: &GroupResource, namespace: &str, name: &str) -> Value {
+        let mut object = self.desk.get(&ObjectKey::new(of.clone(), namespace, name)).unwrap().value();
+        if let Some(family) = self.families.of_projected(of) {
+            family.project(of, &mut object, self);
+        }
+        object
+    }
+
+    pub fn status(&self, of: &GroupResource, namespace: &str, name: &str) -> Value {
+        self.projected(of, namespace, name)["status"].clone()
+    }
+
+    /// The objects of a resource that is not stored.
+    pub fn virtual_objects(&self, of: &GroupResource, namespace: &str) -> Vec<Value> {
+        let view = self.desk.engine.view(0);
+        let shown = self.families.iter().map(|family| family.virtual_objects(of, namespace, &view, self));
+        shown.flatten().collect()
+    }
+
+    /// What monitoring is told.
+    pub fn sample(&self) -> String {
+        let mut samples = Samples::default();
+        self.families.iter().for_each(|family| family.sample(self, &mut samples));
+        samples.text()
+    }
+}
+
+fn request<'a>(key: &'a ObjectKey, old: Option<&'a Value>, object: &'a mut Value, origin: &'a Origin) -> Admission<'a> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
+    Admission { operation, resource, subresource: "", namespace, name, object, old, origin }
+}
+
+impl Balances for Desk {
+    fn of(&self, policy: &str) -> Vec<BalanceLine> {
+        self.desk.of(policy)
+    }
+}
+
+impl Survey for Desk {
+    fn each(&self, resource: &GroupResource, look: &mut dyn FnMut(&Value)) {
+        self.desk.list(resource).for_each(|object| look(&object.value()));
+    }
+}

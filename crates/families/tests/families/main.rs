@@ -1,0 +1,5 @@
+//! The families at work in the engine: each story is told with all of them, as in production.
+
+mod capsule;
+mod desk;
+mod kubernetes;
