@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use families::PolicyObject;
-use kinds::field_error;
+use kinds::{conditions, field_error};
 use rules::{Compiled, Measure, MeasureError, Rule, Subject, Verdict};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::command::Refused;
 use crate::engine::Engine;
@@ -79,16 +79,14 @@ pub(crate) fn tell(object: &mut Value, key: &ObjectKey, why: &str, now_ms: i64) 
     if key.resource.group.is_empty() {
         return false;
     }
-    let known = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let told = |one: &Value| one["type"] == "Ready" && one["status"] == "False" && one["message"] == why;
-    if known.iter().any(told) {
+    let known = conditions::of(object, "Ready");
+    if known.is_some_and(|known| known["status"] == "False" && known["message"] == why) {
         return false;
     }
-    let mut conditions: Vec<Value> = known.into_iter().filter(|one| one["type"] != "Ready").collect();
-    conditions.push(json!({
-        "type": "Ready", "status": "False", "reason": "CannotBeEvaluated", "message": why,
-        "lastTransitionTime": moment(now_ms),
-    }));
-    object["status"]["conditions"] = Value::Array(conditions);
+    let mut broken = conditions::condition("Ready", "False", "CannotBeEvaluated", why);
+    conditions::since(&mut broken, "lastTransitionTime", known, conditions::NEWS, &moment(now_ms));
+    let mut list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions::put(&mut list, broken);
+    object["status"]["conditions"] = Value::Array(list);
     true
 }

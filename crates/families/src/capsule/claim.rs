@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kinds::conditions;
 use kinds::field_error::{FieldError, Path};
 use ledger::SubjectId;
 use quantity::{Amount, Quantity};
@@ -264,12 +265,9 @@ pub struct Conditions {
 
 impl Conditions {
     pub fn push(&mut self, of: &str, status: &str, reason: &str, message: String, with_generation: bool) {
-        let mut condition = json!({"type": of, "status": status, "reason": reason, "message": message});
-        let known = self.before.as_array().and_then(|list| list.iter().find(|one| one["type"] == of));
-        let same =
-            known.filter(|known| ["status", "reason", "message"].iter().all(|field| known[field] == condition[field]));
-        condition["lastTransitionTime"] =
-            same.map_or_else(|| json!(self.now), |known| known["lastTransitionTime"].clone());
+        let mut condition = conditions::condition(of, status, reason, &message);
+        let before = conditions::find(&self.before, of);
+        conditions::since(&mut condition, "lastTransitionTime", before, conditions::NEWS, &self.now);
         if with_generation && self.generation.is_i64() {
             condition["observedGeneration"] = self.generation.clone();
         }
