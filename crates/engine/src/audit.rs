@@ -67,7 +67,7 @@ impl Engine {
             shelves: self.shelves.clone(),
             ledger: self.ledger.snapshot(),
             clock_ms: self.clock_ms,
-            behind: self.stale.iter().chain(self.written_status.keys()).cloned().collect(),
+            behind: self.stale.all().cloned().collect(),
             following: self.behind.clone(),
             revision: self.revision,
         }

@@ -23,6 +23,7 @@ use crate::object::{Draft, Object, ObjectKey};
 use crate::policies::Policies;
 use crate::room::Room;
 use crate::shelves::Shelves;
+use crate::stale::Stale;
 
 /// The one owner of objects and ledger.
 pub struct Engine {
@@ -43,10 +44,8 @@ pub struct Engine {
     pub(crate) ledger: Ledger,
     pub(crate) policies: Policies,
     pub(crate) revision: u64,
-    /// Projected objects whose status is behind the ledger.
-    pub(crate) stale: BTreeSet<ObjectKey>,
-    /// Policies whose status a user wrote, and when the ledger takes it back.
-    pub(crate) written_status: BTreeMap<ObjectKey, i64>,
+    /// Projected objects whose status is behind the ledger, or what a user wrote.
+    pub(crate) stale: Stale,
     /// Accounts that changed in this group.
     pub(crate) touched: Vec<AccountId>,
     /// Where each subject that may wait is stored, so that its status can be mended when it wakes.
@@ -251,8 +250,7 @@ impl Engine {
         }
         if self.is_projected(&key.resource) {
             self.subjects.remove(&object.uid);
-            self.stale.remove(&key);
-            if self.written_status.remove(&key).is_some() {
+            if self.stale.take(&key) == Some(true) {
                 self.effects.status_written.push((key.clone(), false));
             }
         }

@@ -124,7 +124,8 @@ impl Engine {
             work.made += usize::from(missing && self.stored(&key).is_some());
         }
         for key in std::mem::take(&mut self.woken).into_iter().take(WOKEN_SHOWN_MAX) {
-            if self.stale.remove(&key) {
+            if let Some(was_written) = self.stale.take(&key) {
+                self.take_back(&key, was_written);
                 self.publish_one(&key, now_ms);
             }
         }

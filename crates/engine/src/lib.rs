@@ -37,6 +37,7 @@ mod relief;
 mod room;
 mod shelves;
 mod snapshot_view;
+mod stale;
 mod status;
 mod step_view;
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::object::{Object, ObjectKey};
 use crate::policies::Policies;
 use crate::room::Room;
 use crate::shelves::Shelves;
+use crate::stale::Stale;
 
 /// All that was stored.
 #[derive(Default)]
@@ -88,8 +89,7 @@ impl Engine {
             ledger,
             policies: Policies::default(),
             revision,
-            stale: BTreeSet::new(),
-            written_status: BTreeMap::new(),
+            stale: Stale::default(),
             touched: Vec::new(),
             subjects: HashMap::new(),
             changed: Vec::new(),
@@ -114,7 +114,7 @@ impl Engine {
         let key = &object.key;
         if self.projected_resources.contains(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
-            self.stale.insert(key.clone());
+            self.stale.mark(key.clone());
         }
         if key.resource.is("", "namespaces") {
             // No policy is installed yet, so that this charges nothing.

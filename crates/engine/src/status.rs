@@ -16,50 +16,49 @@ const WRITTEN_STATUS_SHOWN_MS: i64 = 5_000;
 
 impl Engine {
     pub(crate) fn mark_stale(&mut self, key: ObjectKey) {
-        self.stale.insert(key);
+        self.stale.mark(key);
         self.effects.stale_status = true;
     }
 
     pub(crate) fn status_written(&mut self, key: &ObjectKey, now_ms: i64) {
-        self.written_status.insert(key.clone(), now_ms.saturating_add(WRITTEN_STATUS_SHOWN_MS));
+        self.stale.show(key.clone(), now_ms.saturating_add(WRITTEN_STATUS_SHOWN_MS));
         self.effects.status_written.push((key.clone(), true));
-        self.mark_stale(key.clone());
+        self.effects.stale_status = true;
+    }
+
+    /// The ledger's status takes the place of what a user wrote, if one did.
+    pub(crate) fn take_back(&mut self, key: &ObjectKey, was_written: bool) {
+        if was_written {
+            self.effects.status_written.push((key.clone(), false));
+        }
     }
 
     /// Writes the statuses that are behind, up to a bound; the answer says how many are left that could be written now.
     /// On a disk that is almost full they wait: the room is for deletions.
     pub fn publish_status(&mut self, now_ms: i64) -> usize {
         if !self.room.growth {
-            self.effects.stale_status = !self.stale.is_empty() || !self.behind.is_empty();
+            self.effects.stale_status = !self.stale.is_empty() || !self.behind.is_empty() || !self.retired.is_empty();
             return 0;
         }
         self.origin = self.own.clone();
         self.advance(now_ms);
         self.catch_up(now_ms);
-        let due: Vec<ObjectKey> = self
-            .stale
-            .iter()
-            .filter(|key| self.written_status.get(*key).is_none_or(|until| *until <= now_ms))
-            .take(PUBLISHED_MAX)
-            .cloned()
-            .collect();
+        self.stale.advance(now_ms);
         let (before, mut read) = (self.written_bytes, 0);
-        for key in due {
+        // What these make stale again is for the next step.
+        for key in self.stale.first(PUBLISHED_MAX) {
             if self.written_bytes - before + read >= PUBLISHED_BYTES_MAX {
                 break;
             }
             read += self.stored(&key).map_or(0, |stored| stored.json.len());
-            self.stale.remove(&key);
-            if self.written_status.remove(&key).is_some() {
-                self.effects.status_written.push((key.clone(), false));
-            }
+            let was_written = self.stale.take(&key) == Some(true);
+            self.take_back(&key, was_written);
             self.publish_one(&key, now_ms);
         }
         if !self.stale.is_empty() {
             self.effects.stale_status = true;
         }
-        let is_due = |key: &&ObjectKey| self.written_status.get(*key).is_none_or(|until| *until <= now_ms);
-        self.stale.iter().filter(is_due).count() + self.behind.len()
+        self.stale.due() + self.behind.len()
     }
 
     pub(crate) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64) {

@@ -1,0 +1,128 @@
+//! Which statuses are behind the ledger, and which of them may be mended now: one that a user wrote is shown for a while first.
+//! Whatever their number, the next one is found without a look at the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::object::ObjectKey;
+
+#[derive(Default)]
+pub(crate) struct Stale {
+    /// To be mended as soon as somebody comes to it.
+    due: BTreeSet<ObjectKey>,
+    /// As users wrote them, and until when they are shown so; all of these are behind.
+    written: BTreeMap<ObjectKey, i64>,
+    shown_until: BTreeSet<(i64, ObjectKey)>,
+}
+
+impl Stale {
+    pub fn mark(&mut self, key: ObjectKey) {
+        let is_shown = self.written.get(&key).is_some_and(|until| self.shown_until.contains(&(*until, key.clone())));
+        if !is_shown {
+            self.due.insert(key);
+        }
+    }
+
+    /// A user wrote it.
+    pub fn show(&mut self, key: ObjectKey, until_ms: i64) {
+        self.due.remove(&key);
+        if let Some(before) = self.written.insert(key.clone(), until_ms) {
+            self.shown_until.remove(&(before, key.clone()));
+        }
+        self.shown_until.insert((until_ms, key));
+    }
+
+    /// Those that were shown long enough are due.
+    pub fn advance(&mut self, now_ms: i64) {
+        while self.shown_until.first().is_some_and(|(until, _)| *until <= now_ms) {
+            self.due.extend(self.shown_until.pop_first().map(|(_, key)| key));
+        }
+    }
+
+    /// The first of those that are due.
+    pub fn first(&self, max: usize) -> Vec<ObjectKey> {
+        self.due.iter().take(max).cloned().collect()
+    }
+
+    /// Takes one out, due or not, if it is behind; whether a user had written it.
+    pub fn take(&mut self, key: &ObjectKey) -> Option<bool> {
+        let written = self.written.remove(key);
+        let is_shown = written.is_some_and(|until| self.shown_until.remove(&(until, key.clone())));
+        (self.due.remove(key) || is_shown).then_some(written.is_some())
+    }
+
+    /// How many are due.
+    pub fn due(&self) -> usize {
+        self.due.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.shown_until.is_empty()
+    }
+
+    /// All that are behind, due or not.
+    pub fn all(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.due.iter().chain(self.written.keys())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::GroupResource;
+
+    use super::*;
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey::new(GroupResource::core("resourcequotas"), "a", &format!("{number:05}"))
+    }
+
+    #[test]
+    fn however_many_there_are_each_is_looked_at_once() {
+        let (mut stale, mut looks) = (Stale::default(), 0);
+        // Half of them are as users wrote them: they stand in nobody's way.
+        for number in 0..10_000 {
+            stale.mark(key(number));
+            if number % 2 == 0 {
+                stale.show(key(number), 9);
+                stale.mark(key(number));
+            }
+        }
+        for (now_ms, left) in [(8, 5_000), (9, 0)] {
+            stale.advance(now_ms);
+            assert_eq!(stale.due(), 5_000);
+            loop {
+                let next = stale.first(32);
+                if next.is_empty() {
+                    break;
+                }
+                looks += next.len();
+                for key in next {
+                    assert_eq!(stale.take(&key), Some(now_ms == 9));
+                }
+            }
+            assert_eq!(stale.all().count(), left);
+        }
+        assert_eq!(looks, 10_000);
+        assert!(stale.is_empty());
+    }
+
+    #[test]
+    fn what_a_user_wrote_again_is_shown_from_then_on() {
+        let mut stale = Stale::default();
+        stale.show(key(1), 5);
+        stale.show(key(1), 9);
+        stale.advance(5);
+        assert_eq!((stale.due(), stale.is_empty()), (0, false));
+        assert_eq!(stale.take(&key(1)), Some(true));
+        assert_eq!(stale.take(&key(1)), None);
+        stale.advance(9);
+        assert!(stale.is_empty());
+        // One that is due and written once more is not due.
+        stale.mark(key(2));
+        stale.show(key(2), 20);
+        assert_eq!(stale.due(), 0);
+        stale.advance(20);
+        stale.show(key(2), 30);
+        assert_eq!(stale.due(), 0);
+        assert_eq!(stale.take(&key(2)), Some(true));
+    }
+}
