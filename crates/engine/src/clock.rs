@@ -20,6 +20,9 @@ impl Engine {
             self.find_due();
         }
         self.clock_ms = self.clock_ms.max(now_ms);
+        if self.staging.is_some() {
+            self.forsake();
+        }
         let moved_from = self.touched.len();
         if self.ledger.next_expiry_ms().is_some_and(|at| at <= self.clock_ms) {
             let receipt = self.ledger.expire(self.clock_ms);

@@ -29,16 +29,32 @@ pub struct Writes {
     pub origin: Origin,
 }
 
-/// A write that was put off: some expressions would take too long on the thread that decides. Nothing has changed.
+/// A write that was put off: some expressions, or all that it counts again, would take too long on the thread that decides.
+/// Nothing has changed.
 #[derive(Debug)]
 pub struct Postponed {
     pub kind: WriteKind,
     pub wanted: Vec<Program>,
     /// What they are wanted of: the object as rules see it.
     pub object: serde_json::Value,
+    /// Set where it is for what has to be counted, and no expressions.
+    pub recount: Option<Recount>,
+}
+
+/// What is counted before a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recount {
+    /// Nothing yet: whoever goes on with it has the write prepared first, one writer at a time.
+    ToBegin,
+    /// Under this number.
+    Begun(u64),
 }
 
 impl Postponed {
+    pub(crate) fn until_counted(kind: WriteKind, recount: Recount) -> Postponed {
+        Postponed { kind, wanted: Vec::new(), object: serde_json::Value::Null, recount: Some(recount) }
+    }
+
     /// Evaluates what is wanted; not on a thread that others wait for.
     pub fn evaluate(self) -> (WriteKind, Known) {
         (self.kind, Known::evaluate(self.wanted, &self.object))

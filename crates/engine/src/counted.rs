@@ -54,8 +54,21 @@ impl CountedObjects {
         }
     }
 
+    /// How many objects a policy counts.
+    pub fn count(&self, policy: PolicyId) -> usize {
+        self.of_policy.get(&policy).map_or(0, BTreeMap::len)
+    }
+
     pub fn forget(&mut self, policy: PolicyId) {
-        for subject in self.of_policy.remove(&policy).into_iter().flat_map(BTreeMap::into_values) {
+        self.forget_some(policy, usize::MAX);
+        self.of_policy.remove(&policy);
+    }
+
+    /// Forgets that a policy counts some of its objects; how many.
+    pub fn forget_some(&mut self, policy: PolicyId, max: usize) -> usize {
+        for forgotten in 0..max {
+            let first = self.of_policy.get_mut(&policy).and_then(BTreeMap::pop_first);
+            let Some((_, subject)) = first else { return forgotten };
             if let Some((_, policies)) = self.of_subject.get_mut(&subject) {
                 policies.retain(|known| *known != policy);
                 if policies.is_empty() {
@@ -63,6 +76,7 @@ impl CountedObjects {
                 }
             }
         }
+        max
     }
 }
 

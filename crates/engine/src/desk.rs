@@ -101,6 +101,20 @@ impl Desk {
         written
     }
 
+    /// A write whose sender goes on with what has to be counted before it ([`Engine::stage`]).
+    pub fn stage(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
+        let written = self.engine.stage(write);
+        self.keep();
+        written
+    }
+
+    /// Counts the next slice of that ([`Engine::count_on`]).
+    pub fn count_on(&mut self, ticket: u64, now_ms: i64) -> Option<bool> {
+        let is_last = self.engine.count_on(ticket, now_ms);
+        self.keep();
+        is_last
+    }
+
     /// Writes statuses that are behind; how many are left.
     pub fn publish(&mut self, now_ms: i64) -> usize {
         let remaining = self.engine.publish_status(now_ms);

@@ -4,7 +4,7 @@
 //! said yes nothing can fail, and object and charge go into the same batch.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::{Change, Families, Family, Origin, Refusal};
@@ -21,8 +21,10 @@ use crate::follow::{Bounds, Changed};
 use crate::moments::Moments;
 use crate::object::{Draft, Object, ObjectKey};
 use crate::policies::Policies;
+use crate::retire::Retired;
 use crate::room::Room;
 use crate::shelves::Shelves;
+use crate::staging::Staging;
 use crate::stale::Stale;
 
 /// The one owner of objects and ledger.
@@ -62,6 +64,14 @@ pub struct Engine {
     /// Policies whose status names what they count, and what that is.
     pub(crate) naming: HashSet<GroupResource>,
     pub(crate) counted: CountedObjects,
+    /// What is counted before a write that would count too much, and how much that is; whether the write at hand is being prepared
+    /// for that; and what is left of policies that are gone.
+    pub(crate) staging: Option<Box<Staging>>,
+    pub(crate) at_once_max: usize,
+    pub(crate) prepares: bool,
+    pub(crate) tickets: u64,
+    pub(crate) retired: Retired,
+    pub(crate) names_given: u64,
     /// Policies and claims as trees, by revision.
     pub(crate) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
     /// The latest time a command told.
@@ -120,6 +130,11 @@ impl Engine {
     /// Says what there is room for, from now on.
     pub fn set_room(&mut self, room: Room) {
         self.room = room;
+    }
+
+    /// How many objects may be counted again in the step of a write; one that counts more is prepared first.
+    pub fn count_at_once(&mut self, max: usize) {
+        self.at_once_max = max;
     }
 
     /// The objects that were written since the last time, in order.

@@ -84,6 +84,9 @@ impl Engine {
     /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or
     /// adding a quota evicts nobody.
     pub(crate) fn install(&mut self, key: &ObjectKey, compiled: Compiled) {
+        if self.staging.is_some() {
+            self.take_prepared(key, &compiled);
+        }
         let (_, places) = self.put_in_force(key, compiled);
         self.recount(&places);
         let policy = policy_name(&key.resource, &key.namespace, &key.name);
@@ -99,14 +102,7 @@ impl Engine {
         self.note_moment(key, compiled.until_ms);
         let name = policy_name(&key.resource, &key.namespace, &key.name);
         let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
-        let same_rules =
-            before.is_some_and(|before| before.fingerprint == compiled.fingerprint && same_names(before, &compiled));
-        let mut places = Places::new();
-        if !same_rules {
-            places.extend(before.into_iter().chain([&compiled]).flat_map(|compiled| self.looked_at(compiled)));
-            places.sort();
-            places.dedup();
-        }
+        let places = self.moved_places(before, &compiled);
 
         let known =
             compiled.accounts.iter().all(|one| self.ledger.account(&account_key(&name, &one.resource)).is_some());
@@ -117,7 +113,7 @@ impl Engine {
         };
         let id = self.rulebook.install(name.clone(), compiled);
         let family = self.families.place(&key.resource).unwrap_or_default();
-        self.policies.put(id, Installed { key: key.clone(), family, name, accounts });
+        self.policies.put(id, Installed { key: key.clone(), family, name, accounts, is_shadow: false });
         (known, places)
     }
 
@@ -133,14 +129,25 @@ impl Engine {
                 left.into_iter().for_each(|key| self.mark_stale(key));
             }
         }
-        self.rulebook.remove(&name);
-        self.counted.forget(id);
-        self.policies.remove(id);
-        self.close_unlisted(&name);
+        self.retire_policy(&name);
+        // Readers forget it.
+        self.effects.closed.push(name);
+    }
+
+    /// Where objects have to be measured again because a policy changes; nowhere, where only its limits do.
+    pub(crate) fn moved_places(&self, before: Option<&Compiled>, after: &Compiled) -> Places {
+        let is_same = |before: &Compiled| before.fingerprint == after.fingerprint && same_names(before, after);
+        if before.is_some_and(is_same) {
+            return Places::new();
+        }
+        let mut places: Places = before.into_iter().chain([after]).flat_map(|one| self.looked_at(one)).collect();
+        places.sort();
+        places.dedup();
+        places
     }
 
     /// Where objects are that a policy looks at. Namespaces without any are left out, and not even asked about.
-    fn looked_at(&self, compiled: &Compiled) -> Places {
+    pub(crate) fn looked_at(&self, compiled: &Compiled) -> Places {
         let mut places = Places::new();
         for rule in &compiled.rules {
             for resource in &rule.resources {
@@ -234,12 +241,7 @@ impl Engine {
     }
 
     fn close(&mut self, accounts: Vec<AccountId>, policy: &Arc<str>) {
-        for account in accounts {
-            match self.ledger.close(account) {
-                Ok(receipt) => self.note_receipt(&receipt),
-                Err(error) => tracing::error!(%error, %policy, "an account could not be closed: a bug"),
-            }
-        }
+        self.retire(accounts);
         // Readers forget the policy; what is left of it is published again at the end of the group.
         self.effects.closed.push(policy.clone());
         self.touched.extend(self.ledger.accounts_of(policy));
@@ -286,7 +288,7 @@ pub(crate) fn check_accounts(policy: &ObjectKey, compiled: &Compiled) -> Result<
 }
 
 /// Charges refer to accounts by position: a policy that lists other resources is measured anew.
-fn same_names(before: &Compiled, after: &Compiled) -> bool {
+pub(crate) fn same_names(before: &Compiled, after: &Compiled) -> bool {
     before.accounts.len() == after.accounts.len()
         && before.accounts.iter().zip(&after.accounts).all(|(a, b)| a.resource == b.resource)
 }

@@ -1,7 +1,7 @@
 //! From what was stored back to a running engine.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::{Families, Origin};
@@ -19,8 +19,10 @@ use crate::install::Places;
 use crate::moments::Moments;
 use crate::object::{Object, ObjectKey};
 use crate::policies::Policies;
+use crate::retire::Retired;
 use crate::room::Room;
 use crate::shelves::Shelves;
+use crate::staging::AT_ONCE_MAX;
 use crate::stale::Stale;
 
 /// All that was stored.
@@ -98,6 +100,12 @@ impl Engine {
             companioned: HashMap::new(),
             woken: Vec::new(),
             counted: CountedObjects::default(),
+            staging: None,
+            at_once_max: AT_ONCE_MAX,
+            prepares: false,
+            tickets: 0,
+            retired: Retired::default(),
+            names_given: 0,
             trees: RefCell::default(),
             leaving: HashSet::new(),
             room: Room::default(),

@@ -27,6 +27,8 @@ pub(crate) struct Installed {
     pub name: Arc<str>,
     /// One for each of the policy's resources, in the order in which rules refer to them.
     pub accounts: Vec<(Arc<str>, AccountId)>,
+    /// Set for what only counts, until it takes the place of the policy.
+    pub is_shadow: bool,
 }
 
 /// Charges on parts of accounts that nobody has charged yet; the account of each is the whole's.
@@ -51,9 +53,10 @@ impl Policies {
         for line in lines {
             let account = self.installed.get(&line.policy).and_then(|installed| {
                 let (resource, account) = installed.accounts.get(line.account)?;
-                Some((&installed.name, resource, *account))
+                // A shadow counts, and refuses nothing.
+                Some((&installed.name, resource, *account, if installed.is_shadow { Terms::Adopted } else { terms }))
             });
-            let Some((policy, resource, account)) = account else {
+            let Some((policy, resource, account, terms)) = account else {
                 debug_assert!(false, "a rule charges an account that its policy does not have: {line:?}");
                 tracing::error!(?line, "a rule charges an account that its policy does not have: a bug");
                 continue;
@@ -75,7 +78,12 @@ impl Policies {
 
     /// The place of a policy's family among the families.
     pub fn family(&self, policy: PolicyId) -> Option<usize> {
-        self.installed.get(&policy).map(|installed| installed.family)
+        self.installed.get(&policy).filter(|installed| !installed.is_shadow).map(|installed| installed.family)
+    }
+
+    /// The object that is this policy, if that is in force.
+    pub fn in_force(&self, policy: PolicyId) -> Option<&ObjectKey> {
+        self.installed.get(&policy).filter(|installed| !installed.is_shadow).map(|installed| &installed.key)
     }
 
     pub fn owns(&self, ledger: &Ledger, policy: PolicyId, account: AccountId) -> bool {

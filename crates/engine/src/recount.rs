@@ -46,17 +46,19 @@ impl Engine {
     }
 
     /// Measures one object again. What it is charged follows; it is not refused.
-    pub(crate) fn recount_one(&mut self, object: &Object) {
+    /// Whether it could be.
+    pub(crate) fn recount_one(&mut self, object: &Object) -> bool {
         // An object that cannot be read keeps what it was charged.
-        let (key, Ok(mut value)) = (&object.key, object.read()) else { return };
+        let (key, Ok(mut value)) = (&object.key, object.read()) else { return false };
         strip(&mut value, self.projected_resources.contains(&key.resource));
         let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
         let subject = subject.at(self.clock_ms).born(object.born);
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
-        let Ok(verdict) = self.rulebook.measure(&subject) else { return };
+        let Ok(verdict) = self.rulebook.measure(&subject) else { return false };
         self.note_due(key, verdict.until_ms);
         self.charge_again(object.uid, &verdict.lines, &standing(&verdict));
         self.name_subject(key, object.uid);
+        true
     }
 
     fn charge_again(&mut self, subject: SubjectId, lines: &[Line], standing: &Standing) {
@@ -100,11 +102,7 @@ impl Engine {
     }
 
     pub(crate) fn namespace_stored(&mut self, name: &Arc<str>, value: &Value) {
-        let seen = Namespace {
-            name: name.clone(),
-            labels: string_map(value, "labels"),
-            annotations: string_map(value, "annotations"),
-        };
+        let seen = namespace_seen(name, value);
         let terminating = value.pointer("/metadata/deletionTimestamp").is_some();
         let before = self.namespaces.insert(name.clone(), NamespaceState { seen: seen.clone(), terminating });
         if before.is_some_and(|before| before.seen == seen) {
@@ -121,10 +119,12 @@ impl Engine {
 
     /// A namespace came under, or left, policies that select namespaces: its objects' charges follow.
     fn namespace_moved(&mut self, namespace: &Namespace, present: bool) {
+        let is_staged = present && self.staging.is_some();
+        let prepared = if is_staged { self.take_prepared_for(namespace) } else { Vec::new() };
         let mut places = Vec::new();
         let moved = self.rulebook.namespace_changed(namespace, present);
         for policy in moved.iter().copied() {
-            if let Some(compiled) = self.rulebook.compiled(policy) {
+            if let Some(compiled) = self.rulebook.compiled(policy).filter(|_| !prepared.contains(&policy)) {
                 let resources = compiled.rules.iter().flat_map(|rule| rule.resources.iter().cloned());
                 places.extend(resources.map(|resource| (resource, namespace.name.clone())));
             }
@@ -142,4 +142,10 @@ impl Engine {
             self.close_part(policy, &namespace.name);
         }
     }
+}
+
+/// A namespace as selectors see it.
+pub(crate) fn namespace_seen(name: &Arc<str>, value: &Value) -> Namespace {
+    let (labels, annotations) = (string_map(value, "labels"), string_map(value, "annotations"));
+    Namespace { name: name.clone(), labels, annotations }
 }

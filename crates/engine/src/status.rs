@@ -6,6 +6,7 @@ use crate::broken::tell;
 use crate::effects::{Effects, Fact};
 use crate::engine::Engine;
 use crate::object::{Draft, ObjectKey};
+use crate::retire::is_apart;
 
 /// Statuses looked at in one step, so that ten thousand busy quotas do not stall admissions.
 pub const PUBLISHED_MAX: usize = 32;
@@ -55,10 +56,11 @@ impl Engine {
             self.take_back(&key, was_written);
             self.publish_one(&key, now_ms);
         }
+        let sweeps = self.sweep();
         if !self.stale.is_empty() {
             self.effects.stale_status = true;
         }
-        self.stale.due() + self.behind.len()
+        self.stale.due() + self.behind.len() + sweeps * PUBLISHED_MAX
     }
 
     pub(crate) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64) {
@@ -112,6 +114,9 @@ impl Engine {
             let (Some(key), Some(balance)) = (self.ledger.key(account).cloned(), self.ledger.balance(account)) else {
                 continue;
             };
+            if is_apart(&key.policy) {
+                continue;
+            }
             if let Some(owner) = self.policies.owner(&self.ledger, account).cloned() {
                 self.mark_stale(owner);
             }

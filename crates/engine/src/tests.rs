@@ -25,6 +25,7 @@ mod names;
 mod pools;
 mod quota;
 mod rows;
+mod staging;
 mod together;
 mod toy;
 mod trees;

@@ -41,7 +41,7 @@ struct ReadyPut {
 }
 
 impl Engine {
-    /// Decides one write. One that needs expressions that take long comes back, and nothing has changed.
+    /// Decides one write. One that needs expressions that take long, or counts too much, comes back, and nothing has changed.
     pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
         let counts = !write.dry_run;
         self.advance(write.now_ms);
@@ -57,6 +57,14 @@ impl Engine {
             Err(_) => {}
         }
         Ok(written)
+    }
+
+    /// Decides one write whose sender goes on with it: if it still counts too much, that is begun ([`Engine::count_on`]).
+    pub fn stage(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
+        self.prepares = true;
+        let written = self.write(write);
+        self.prepares = false;
+        written
     }
 
     /// Decides several writes, all of them or none: the place of the first that is refused comes with why. Each is judged by
@@ -79,6 +87,7 @@ impl Engine {
 
     fn write_one(&mut self, write: Write) -> Result<Written, Refused> {
         let Write { key, kind, dry_run, now_ms, foresight, origin } = write;
+        let may_ask = matches!(foresight, Foresight::Asked | Foresight::Known(_));
         (self.origin, self.foresight) = (origin, foresight);
         self.check_room(dry_run)?;
         let put = match self.ready(key, kind, now_ms, &HashSet::new())? {
@@ -94,7 +103,14 @@ impl Engine {
             Err(why) => return Err(self.put_off(put, why)),
             Ok(ruling) => (ruling, Relief::default()),
         };
-        Ok(if dry_run { self.preview(put) } else { self.put_with(put.ruled(ruling, now_ms), relief) })
+        if dry_run {
+            return Ok(self.preview(put));
+        }
+        if may_ask && let Some(stages) = self.to_stage(&put.key, &put.draft.value, put.compiled.as_ref()) {
+            let key = put.key.clone();
+            return Err(self.put_aside(&key, put.kind(), stages));
+        }
+        Ok(self.put_with(put.ruled(ruling, now_ms), relief))
     }
 
     fn write_together(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
@@ -265,12 +281,7 @@ impl Engine {
     fn put_off(&mut self, put: ReadyPut, why: Refused) -> Refused {
         if !self.wanted.is_empty() {
             let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
-            let ReadyPut { draft, before, expect, status, .. } = put;
-            let kind = match before {
-                None => WriteKind::Create(draft),
-                Some(_) => WriteKind::Update { draft, expect, status },
-            };
-            self.postponed = Some(Box::new(Postponed { kind, wanted, object }));
+            self.postponed = Some(Box::new(Postponed { kind: put.kind(), wanted, object, recount: None }));
         }
         why
     }
@@ -298,6 +309,15 @@ impl Engine {
 }
 
 impl ReadyPut {
+    /// The write itself, on its way back to its sender.
+    fn kind(self) -> WriteKind {
+        let ReadyPut { draft, before, expect, status, .. } = self;
+        match before {
+            None => WriteKind::Create(draft),
+            Some(_) => WriteKind::Update { draft, expect, status },
+        }
+    }
+
     /// As it is stored, once it is known what the ledger says.
     fn ruled(self, ruling: Ruling, now_ms: i64) -> Put {
         let ReadyPut { key, draft, before, compiled, status, .. } = self;

@@ -206,16 +206,37 @@ impl Rulebook {
         Some(id)
     }
 
+    /// Gives a policy another name. It keeps its place and its rules; whoever had that name must be gone.
+    pub fn rename(&mut self, from: &str, to: Arc<str>) -> Option<PolicyId> {
+        let id = self.by_name.remove(from)?;
+        self.by_name.insert(to.clone(), id);
+        if let Some(policy) = self.policies[id.0 as usize].as_mut() {
+            policy.name = to;
+            // Rules are asked in the order of names.
+            for rule in &policy.compiled.rules {
+                rule.resources.iter().for_each(|resource| forget(self.found.get_mut(), resource, &rule.reach));
+            }
+        }
+        Some(id)
+    }
+
     /// Takes note of a namespace that appeared, changed or (with `present == false`) went away. Returns the policies
     /// that reach it now and did not, or did and no longer do: their objects in it must be measured again.
     pub fn namespace_changed(&mut self, namespace: &Namespace, present: bool) -> Vec<PolicyId> {
-        let before = match present {
-            true => self.namespaces.insert(namespace.name.clone(), namespace.clone()),
-            false => self.namespaces.remove(&namespace.name),
-        };
+        let moved = self.moved_by(namespace, present);
+        match present {
+            true => drop(self.namespaces.insert(namespace.name.clone(), namespace.clone())),
+            false => drop(self.namespaces.remove(&namespace.name)),
+        }
         self.found.get_mut().values_mut().for_each(|places| drop(places.remove(&namespace.name)));
+        moved
+    }
+
+    /// The policies that [`Rulebook::namespace_changed`] would return.
+    pub fn moved_by(&self, namespace: &Namespace, present: bool) -> Vec<PolicyId> {
+        let before = self.namespaces.get(&namespace.name);
         let moved = |rule: &Rule| {
-            let reached = before.as_ref().is_some_and(|before| rule.reach.accepts(before));
+            let reached = before.is_some_and(|before| rule.reach.accepts(before));
             matches!(rule.reach, Reach::Selected(_)) && reached != (present && rule.reach.accepts(namespace))
         };
         let changed = self.selecting.iter().copied();

@@ -39,7 +39,7 @@ fn quota() {
 
 #[test]
 fn stall() {
-    let figures = figures("stall --millis 200 --pods 300");
+    let figures = figures("stall --millis 200 --pods 6600");
     for phase in ["idle", "install", "relabel", "audit", "delete"] {
         assert!(figures[&format!("worst_stall_ms_{phase}")] > 0.0, "{figures:?}");
     }

@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use super::negotiate::body_format;
 use super::options::FieldValidation;
-use super::{Api, ApiError, ApiResult, Call, meta};
+use super::{Api, ApiError, ApiResult, Call, meta, system_clock};
 use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
-use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Refused, Write, Written};
+use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Recount, Refused, Write, Written};
 use crate::registry::{CustomKind, Schema, Served, api_version};
 
-/// How often expressions are evaluated for one write because the policies changed meanwhile.
+/// How often expressions are evaluated, or objects counted, for one write because the policies changed meanwhile.
 const ASKED_MAX: usize = 3;
 
 /// What kind a body has to be of.
@@ -262,22 +262,48 @@ impl Api {
 
     /// Hands a write to the sequencer and waits until it is durable, or refused.
     pub(super) async fn submit(&self, mut write: Write) -> ApiResult<Result<Written, Refused>> {
-        for asked in 1.. {
+        // Held while what the write counts is counted before it.
+        let mut turn = None;
+        let mut asked = 0;
+        loop {
             let (key, origin) = (write.key.clone(), write.origin.clone());
             let (dry_run, now_ms) = (write.dry_run, write.now_ms);
-            let answer = self.parts().writes.submit(Command::Write(Box::new(write))).await;
-            let postponed = match answer.map_err(|_| ApiError::stopping())? {
+            let write_again = |kind, foresight| Write { key, kind, dry_run, now_ms, foresight, origin };
+            let command =
+                if turn.is_some() { Command::Stage(Box::new(write)) } else { Command::Write(Box::new(write)) };
+            let postponed = match self.parts().writes.submit(command).await.map_err(|_| ApiError::stopping())? {
                 Answer::Postponed(postponed) => postponed,
                 answer => return Ok(answer.written()),
             };
+            match postponed.recount {
+                Some(Recount::ToBegin) => {
+                    turn = Some(self.inner.staging.lock().await);
+                    write = write_again(postponed.kind, Foresight::Asked);
+                    continue;
+                }
+                Some(Recount::Begun(ticket)) => self.count_on(ticket).await?,
+                None => {}
+            }
+            asked += 1;
             let evaluated = tokio::task::spawn_blocking(move || postponed.evaluate()).await;
             let (kind, known) = evaluated.map_err(|_| ApiError::stopping())?;
             let known = Box::new(known);
             // Policies that change all the while must not keep a write from being decided.
             let foresight = if asked < ASKED_MAX { Foresight::Known(known) } else { Foresight::Last(known) };
-            write = Write { key, kind, dry_run, now_ms, foresight, origin };
+            write = write_again(kind, foresight);
         }
-        Err(ApiError::stopping())
+    }
+
+    /// Counts what a write was put off for, to its end. Others are let in between two slices.
+    async fn count_on(&self, ticket: u64) -> ApiResult<()> {
+        loop {
+            let command = Command::CountOn { ticket, now_ms: system_clock() };
+            match self.parts().writes.submit(command).await.map_err(|_| ApiError::stopping())? {
+                Answer::Counted { is_last: Some(false) } => {}
+                // Whatever became of it: the write is sent again, and decided by what is.
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// The same for a write for which something is held. What is held is let go once the write is answered, also when the

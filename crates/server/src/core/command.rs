@@ -7,6 +7,13 @@ use store::Journal;
 #[derive(Debug)]
 pub enum Command {
     Write(Box<Write>),
+    /// The same for a write that was put off because it counts too much: what it counts is begun with.
+    Stage(Box<Write>),
+    /// Counts the next slice of that.
+    CountOn {
+        ticket: u64,
+        now_ms: i64,
+    },
     /// Several writes in one step, all of them or none, and with them entries of journals.
     WriteAll(Box<WriteAll>),
     /// Writes what the ledger knows into the status of policies whose usage changed, a bounded number at a time.
@@ -34,6 +41,10 @@ pub enum Answer {
     WrittenAll(Result<Vec<Written>, (usize, Refused)>),
     /// Only to writes whose [`Foresight`](rules::cel::Foresight) allows it.
     Postponed(Box<Postponed>),
+    /// Whether that was the last; none if there is nothing to go on with.
+    Counted {
+        is_last: Option<bool>,
+    },
     Published {
         remaining: usize,
     },

@@ -31,5 +31,5 @@ pub use verify::verify;
 
 pub use ::engine::{
     AuditReport, Decided, Decision, Draft, DraftError, EventKind, Expect, Object, ObjectKey, PUBLISHED_MAX, Postponed,
-    Refused, Snapshot, Verified, Write, WriteKind, Writes, Written, string_map,
+    Recount, Refused, Snapshot, Verified, Write, WriteKind, Writes, Written, string_map,
 };

@@ -1,0 +1,348 @@
+//! Staging: what a write would count again in one step is counted before it, a slice at a time.
+//!
+//! A policy that is put over a million objects, or a namespace with many that comes under one, changes what all of them are
+//! charged, and that has to be so in the commit of the write. So the write is put off. Meanwhile the policy, as it is going to
+//! be, stands in the rulebook under another name, with accounts of its own: a *shadow*, charged as any policy is, which refuses
+//! nothing and which nobody is told of. [`Engine::count_on`] counts what is stored, slice by slice; what is written meanwhile
+//! is counted because the rules say so. Once all is counted the write is sent again and decided as ever; then the shadow takes
+//! the policy's name and limits, which costs the same however much is charged, and what the policy had before is retired.
+//!
+//! A write that has come to mean something else by then is put off again. One that cannot be put off, because nobody sends it
+//! again, counts all in its own step; so does one over objects that cannot be measured, which keep what they had.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ledger::{AccountKey, Limit};
+use rules::{Compiled, Measure, MeasureError, Namespace, PolicyId, Reach, Rule, Subject, Verdict, policy_name};
+use serde_json::Value;
+
+use crate::command::{Postponed, Recount, Refused, WriteKind};
+use crate::engine::Engine;
+use crate::install::{Places, same_names};
+use crate::object::{Object, ObjectKey};
+use crate::policies::Installed;
+use crate::recount::namespace_seen;
+use crate::shelves::Shelves;
+
+/// Objects counted again in the step of a write, and in one slice; of a slice also about how many bytes of them. Others are
+/// let in between.
+pub(crate) const AT_ONCE_MAX: usize = 2000;
+const SLICE_MAX: usize = 256;
+const SLICE_BYTES_MAX: usize = 512 * 1024;
+
+/// How long a staging stays that nobody goes on with.
+const FORSAKEN_MS: i64 = 30_000;
+
+/// How the names of shadows begin. No policy's does: those begin with the plural of their kind.
+const SHADOW: &str = "~s";
+
+/// Writes that are prepared; one at a time.
+pub(crate) struct Staging {
+    ticket: u64,
+    /// The object whose write this is for; where it is a namespace, how that is going to be.
+    cause: ObjectKey,
+    namespace: Option<Namespace>,
+    shadows: Vec<Shadow>,
+    /// What is still to be counted, from the last on; of the last what comes after this name.
+    places: Places,
+    after: Arc<str>,
+    /// Set when some object could not be measured: what it had of a policy before is known only to that.
+    missed: Arc<AtomicBool>,
+    until_ms: i64,
+}
+
+/// A policy as it is going to be.
+struct Shadow {
+    policy: ObjectKey,
+    name: Arc<str>,
+    compiled: Compiled,
+}
+
+/// What has to be staged for a write.
+pub(crate) struct Stages {
+    namespace: Option<Namespace>,
+    policies: Vec<(ObjectKey, Compiled)>,
+}
+
+/// Measures as a rule does, and refuses nothing.
+struct Silent {
+    measure: Arc<dyn Measure>,
+    missed: Arc<AtomicBool>,
+}
+
+impl Measure for Silent {
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        let (lines, refusals) = (out.lines.len(), out.refusals.len());
+        if self.measure.measure(subject, out).is_err() {
+            out.lines.truncate(lines);
+            self.missed.store(true, Ordering::Relaxed);
+        }
+        out.refusals.truncate(refusals);
+        Ok(())
+    }
+
+    fn may_change_with_time(&self, text: &str) -> bool {
+        self.measure.may_change_with_time(text)
+    }
+}
+
+impl Engine {
+    /// What has to be counted before this write, because it is too much for its step; none where that has been done.
+    pub(crate) fn to_stage(&self, key: &ObjectKey, value: &Value, compiled: Option<&Compiled>) -> Option<Stages> {
+        let is_namespace = key.resource.is("", "namespaces");
+        if compiled.is_none() && !is_namespace {
+            return None;
+        }
+        let stages = match compiled {
+            Some(compiled) => self.stages_of_policy(key, compiled),
+            None => self.stages_of_namespace(namespace_seen(&key.name, value)),
+        }?;
+        match self.staging.as_ref().filter(|staging| staging.is_for(key, &stages)) {
+            // Nothing is gained by counting once more what cannot be measured.
+            Some(staging) if staging.places.is_empty() => None,
+            _ => Some(stages),
+        }
+    }
+
+    fn stages_of_policy(&self, key: &ObjectKey, compiled: &Compiled) -> Option<Stages> {
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+        let looks_at = before.into_iter().chain([compiled]).flat_map(|one| &one.rules).flat_map(|rule| &rule.resources);
+        let stored = looks_at.filter_map(|resource| self.shelves.of(resource)).map(|shelf| shelf.len());
+        if stored.sum::<usize>() <= self.at_once_max {
+            return None;
+        }
+        if !self.may_be_staged(key, compiled) || before.is_some_and(|before| !self.may_be_staged(key, before)) {
+            return None;
+        }
+        let places = self.moved_places(before, compiled);
+        let policies = vec![(key.clone(), compiled.clone())];
+        self.is_too_many(&places).then_some(Stages { namespace: None, policies })
+    }
+
+    fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
+        if self.namespaces.get(&namespace.name).is_none_or(|known| known.seen == namespace) {
+            return None;
+        }
+        let (mut policies, mut places) = (Vec::new(), Places::new());
+        for id in self.rulebook.moved_by(&namespace, true) {
+            let (Some(compiled), Some(key)) = (self.rulebook.compiled(id), self.policies.in_force(id)) else {
+                continue;
+            };
+            if self.may_be_staged(key, compiled) {
+                let resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
+                places.extend(resources.map(|resource| (resource.clone(), namespace.name.clone())));
+                policies.push((key.clone(), compiled.clone()));
+            }
+        }
+        places.sort();
+        places.dedup();
+        self.is_too_many(&places).then_some(Stages { namespace: Some(namespace), policies })
+    }
+
+    /// What stands in line, and what keeps others, is counted in one step: there are few of those, and their order matters.
+    fn may_be_staged(&self, policy: &ObjectKey, compiled: &Compiled) -> bool {
+        let mut resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
+        !self.keeping.contains(&policy.resource) && !resources.any(|resource| self.is_projected(resource))
+    }
+
+    fn is_too_many(&self, places: &Places) -> bool {
+        let objects = places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace));
+        objects.take(self.at_once_max + 1).count() > self.at_once_max
+    }
+
+    /// Puts a write off until what it needs is counted; begins with that, if its sender is about to go on with it.
+    pub(crate) fn put_aside(&mut self, key: &ObjectKey, kind: WriteKind, stages: Stages) -> Refused {
+        let recount = if self.prepares { Recount::Begun(self.begin(key, stages)) } else { Recount::ToBegin };
+        self.postponed = Some(Box::new(Postponed::until_counted(kind, recount)));
+        Refused::Bug("a write was put off that nobody sends again".into())
+    }
+
+    fn begin(&mut self, key: &ObjectKey, stages: Stages) -> u64 {
+        if let Some(staging) = self.staging.as_ref().filter(|staging| staging.is_for(key, &stages)) {
+            return staging.ticket;
+        }
+        self.unstage();
+        self.tickets += 1;
+        let Stages { namespace, policies } = stages;
+        let missed = Arc::new(AtomicBool::new(false));
+        let (mut shadows, mut places) = (Vec::with_capacity(policies.len()), Places::new());
+        for (policy, compiled) in policies {
+            let name = self.unused_name(SHADOW);
+            let shadow = shadow_of(&compiled, namespace.as_ref(), &missed);
+            let accounts = match self.open_accounts(&name, &shadow) {
+                Ok(accounts) => accounts,
+                Err(error) => panic!("the accounts of a shadow of {policy} cannot be opened: {error}"),
+            };
+            if !shadow.accounts.is_empty() {
+                places.extend(self.looked_at(&shadow));
+            }
+            let id = self.rulebook.install(name.clone(), shadow);
+            let family = self.families.place(&policy.resource).unwrap_or_default();
+            let installed = Installed { key: policy.clone(), family, name: name.clone(), accounts, is_shadow: true };
+            self.policies.put(id, installed);
+            shadows.push(Shadow { policy, name, compiled });
+        }
+        places.sort();
+        places.dedup();
+        let until_ms = self.clock_ms.saturating_add(FORSAKEN_MS);
+        let (ticket, cause, after) = (self.tickets, key.clone(), "".into());
+        self.staging = Some(Box::new(Staging { ticket, cause, namespace, shadows, places, after, missed, until_ms }));
+        ticket
+    }
+
+    /// Counts the next slice of what a write was put off for; whether that was the last. `None` if there is nothing to go on
+    /// with: the write is to be sent again in any case.
+    pub fn count_on(&mut self, ticket: u64, now_ms: i64) -> Option<bool> {
+        self.advance(now_ms);
+        if !self.room.growth {
+            self.unstage();
+        }
+        let staging = self.staging.as_mut().filter(|staging| staging.ticket == ticket)?;
+        staging.until_ms = self.clock_ms.saturating_add(FORSAKEN_MS);
+        let slice = staging.next(&self.shelves, self.at_once_max.clamp(1, SLICE_MAX));
+        let (is_last, missed) = (staging.places.is_empty(), staging.missed.clone());
+        for object in slice {
+            if !self.recount_one(&object) {
+                missed.store(true, Ordering::Relaxed);
+            }
+        }
+        Some(is_last)
+    }
+
+    /// Forgets what was prepared.
+    pub(crate) fn unstage(&mut self) {
+        let Some(staging) = self.staging.take() else { return };
+        for shadow in staging.shadows {
+            self.retire_policy(&shadow.name);
+        }
+    }
+
+    /// Forgets what nobody went on with.
+    pub(crate) fn forsake(&mut self) {
+        if self.staging.as_ref().is_some_and(|staging| staging.until_ms <= self.clock_ms) {
+            self.unstage();
+        }
+    }
+
+    /// Before a policy comes into force: what was prepared for that takes its place, so that nothing is left to be counted.
+    pub(crate) fn take_prepared(&mut self, key: &ObjectKey, compiled: &Compiled) {
+        let is_it = |staging: &mut Box<Staging>| {
+            let shadow = staging.shadows.first().filter(|shadow| staging.namespace.is_none() && shadow.policy == *key);
+            shadow.is_some_and(|shadow| same_rules(&shadow.compiled, compiled)) && staging.places.is_empty()
+        };
+        let Some(staging) = self.staging.take_if(is_it) else { return };
+        self.take_over(*staging);
+    }
+
+    /// The same for a namespace that changes. The policies are in force again afterwards, and look at it as it is going to be.
+    pub(crate) fn take_prepared_for(&mut self, namespace: &Namespace) -> Vec<PolicyId> {
+        let is_it =
+            |staging: &mut Box<Staging>| staging.namespace.as_ref() == Some(namespace) && staging.places.is_empty();
+        let Some(mut staging) = self.staging.take_if(is_it) else { return Vec::new() };
+        let mut policies = Vec::with_capacity(staging.shadows.len());
+        let mut left = Vec::new();
+        staging.shadows.retain(|shadow| {
+            let in_force = self.rulebook.id(&shadow.real_name()).and_then(|id| self.rulebook.compiled(id));
+            let same = in_force.filter(|in_force| same_rules(&shadow.compiled, in_force));
+            // Its limits may be others by now.
+            policies.extend(same.map(|same| (shadow.policy.clone(), same.clone())));
+            left.extend(same.is_none().then(|| shadow.name.clone()));
+            same.is_some()
+        });
+        left.iter().for_each(|shadow| self.retire_policy(shadow));
+        if !self.take_over(*staging) {
+            return Vec::new();
+        }
+        let mut taken = Vec::with_capacity(policies.len());
+        for (policy, compiled) in policies {
+            self.put_in_force(&policy, compiled);
+            taken.extend(self.rulebook.id(&policy_name(&policy.resource, &policy.namespace, &policy.name)));
+        }
+        taken
+    }
+
+    /// Exchanges policies for their shadows; not where an object could not be measured that a policy had counted before.
+    fn take_over(&mut self, staging: Staging) -> bool {
+        let missed = staging.missed.load(Ordering::Relaxed);
+        if missed && staging.shadows.iter().any(|shadow| self.rulebook.id(&shadow.real_name()).is_some()) {
+            staging.shadows.iter().for_each(|shadow| self.retire_policy(&shadow.name));
+            return false;
+        }
+        for shadow in staging.shadows {
+            let name = shadow.real_name();
+            self.retire_policy(&name);
+            for account in self.ledger.accounts_of(&shadow.name).collect::<Vec<_>>() {
+                let Some(key) = self.ledger.key(account).cloned() else { continue };
+                self.rename_account(account, AccountKey { policy: name.clone(), ..key });
+            }
+            if let Some(id) = self.rulebook.rename(&shadow.name, name.clone()) {
+                self.policies.remove(id);
+            }
+            // Readers forget what it had, and are told of what it has.
+            self.effects.closed.push(name.clone());
+            self.touched.extend(self.ledger.accounts_of(&name));
+        }
+        true
+    }
+}
+
+impl Staging {
+    /// Whether it prepares just this.
+    fn is_for(&self, key: &ObjectKey, stages: &Stages) -> bool {
+        let same = |(shadow, (policy, compiled)): (&Shadow, &(ObjectKey, Compiled))| {
+            shadow.policy == *policy && same_rules(&shadow.compiled, compiled)
+        };
+        self.cause == *key
+            && self.namespace == stages.namespace
+            && self.shadows.len() == stages.policies.len()
+            && self.shadows.iter().zip(&stages.policies).all(same)
+    }
+
+    /// The next objects to be counted.
+    fn next(&mut self, shelves: &Shelves, max: usize) -> Vec<Arc<Object>> {
+        let (mut slice, mut bytes) = (Vec::new(), 0);
+        while let Some((resource, namespace)) = self.places.last() {
+            let from = (Bound::Excluded((namespace.clone(), self.after.clone())), Bound::Unbounded);
+            let rest = shelves.of(resource).into_iter().flat_map(|shelf| shelf.range(from.clone()));
+            for (_, object) in rest.take_while(|((within, _), _)| within == namespace) {
+                if slice.len() == max || bytes >= SLICE_BYTES_MAX {
+                    return slice;
+                }
+                bytes += object.json.len();
+                self.after = object.key.name.clone();
+                slice.push(object.clone());
+            }
+            self.places.pop();
+            self.after = "".into();
+        }
+        slice
+    }
+}
+
+impl Shadow {
+    fn real_name(&self) -> Arc<str> {
+        policy_name(&self.policy.resource, &self.policy.namespace, &self.policy.name)
+    }
+}
+
+/// The same policy, unlimited and silent; where it is prepared for a namespace, it sees that as it is going to be.
+fn shadow_of(compiled: &Compiled, namespace: Option<&Namespace>, missed: &Arc<AtomicBool>) -> Compiled {
+    let mut shadow = compiled.clone();
+    shadow.accounts.iter_mut().for_each(|account| account.limit = Limit::Unlimited);
+    for Rule { reach, measure, .. } in &mut shadow.rules {
+        *measure = Arc::new(Silent { measure: measure.clone(), missed: missed.clone() });
+        if let (Reach::Selected(accepts), Some(changed)) = (&reach, namespace) {
+            let (accepts, changed) = (accepts.clone(), changed.clone());
+            let as_changed = move |one: &Namespace| accepts(if one.name == changed.name { &changed } else { one });
+            *reach = Reach::Selected(Arc::new(as_changed));
+        }
+    }
+    shadow
+}
+
+fn same_rules(one: &Compiled, other: &Compiled) -> bool {
+    one.fingerprint == other.fingerprint && same_names(one, other)
+}
