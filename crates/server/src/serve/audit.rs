@@ -7,13 +7,16 @@ use std::time::Duration;
 use sequencer::Handle;
 use tokio::sync::Mutex;
 
-use crate::core::{Answer, AuditReport, Command};
+use crate::core::{Answer, AuditReport, Command, Snapshot};
 use crate::metrics::Metrics;
 
 /// Between two audits. One costs a parse of every counted object, on a thread of its own.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// From the start to the first.
 const FIRST: Duration = Duration::from_secs(60);
+
+/// As far back as a thread can stand.
+const NICE: i32 = 19;
 
 /// One audit at a time: each holds on to a whole state while it counts.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -29,6 +32,20 @@ pub async fn run(writes: Handle<Command, Answer>, metrics: Arc<Metrics>) {
     }
 }
 
+/// Counts on a thread of its own, to which all others come first: it takes seconds, and nobody waits for it.
+async fn count(snapshot: Box<Snapshot>) -> Result<AuditReport, String> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = move || {
+        if let Err(error) = rustix::process::nice(NICE) {
+            tracing::debug!(%error, "the audit takes its turn like all others");
+        }
+        // Nobody listens any more when the server stops.
+        drop(tell.send(snapshot.audit()));
+    };
+    std::thread::Builder::new().name("audit".into()).spawn(work).map_err(|error| error.to_string())?;
+    told.await.map_err(|_| "the audit did not come to its end".to_owned())
+}
+
 /// Audits once, and tells the log and the metrics. `Err` when the server is on its way out.
 pub(crate) async fn audit(writes: &Handle<Command, Answer>, metrics: &Metrics) -> Result<AuditReport, String> {
     let _turn = TURN.lock().await;
@@ -37,7 +54,7 @@ pub(crate) async fn audit(writes: &Handle<Command, Answer>, metrics: &Metrics) -
         Ok(other) => return Err(format!("a snapshot was answered with {other:?}")),
         Err(_) => return Err("the server stops".into()),
     };
-    let report = tokio::task::spawn_blocking(move || snapshot.audit()).await.map_err(|error| error.to_string())?;
+    let report = count(snapshot).await?;
     metrics.audited(report.differing);
     for difference in &report.differences {
         tracing::error!(revision = report.revision, difference, "not what the stored objects add up to: a bug");
