@@ -7,11 +7,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{Change, Families, Family, Origin, Refusal};
+use families::{Change, Families, Family, Origin, Parsed, Refusal};
 use ledger::{AccountId, Ledger, SubjectId};
 use rules::cel::{Foresight, Program};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use crate::behind::Behind;
 use crate::command::{Postponed, Refused, Written};
@@ -74,6 +75,8 @@ pub struct Engine {
     pub(crate) names_given: u64,
     /// Policies and claims as trees, by revision.
     pub(crate) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
+    /// What families made of many objects.
+    pub(crate) derived: RefCell<HashMap<String, Derived>>,
     /// The latest time a command told.
     pub(crate) clock_ms: i64,
     /// Whether that is what the store said, and no command yet; and whether the store is to be told.
@@ -101,6 +104,13 @@ pub struct Engine {
     pub(crate) own: Origin,
     pub(crate) written_bytes: usize,
     pub(crate) effects: Effects,
+}
+
+/// What a family made of objects, and by what it can be told whether it still holds.
+pub(crate) struct Derived {
+    pub changed: SmallVec<[u64; 4]>,
+    pub sequence: u64,
+    pub made: Parsed,
 }
 
 pub(crate) struct NamespaceState {

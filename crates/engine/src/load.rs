@@ -107,6 +107,7 @@ impl Engine {
             retired: Retired::default(),
             names_given: 0,
             trees: RefCell::default(),
+            derived: RefCell::default(),
             leaving: HashSet::new(),
             room: Room::default(),
             bounds: Bounds::default(),

@@ -13,12 +13,20 @@ pub type Shelf = imbl::OrdMap<(Arc<str>, Arc<str>), Arc<Object>>;
 /// All objects, as they are in this step.
 #[derive(Clone, Default)]
 pub struct Shelves {
-    shelves: HashMap<GroupResource, Shelf>,
+    shelves: HashMap<GroupResource, Kept>,
+    changes: u64,
+}
+
+#[derive(Clone, Default)]
+struct Kept {
+    shelf: Shelf,
+    /// The number of the last change.
+    changed: u64,
 }
 
 impl Shelves {
     pub fn of(&self, resource: &GroupResource) -> Option<&Shelf> {
-        self.shelves.get(resource)
+        self.shelves.get(resource).map(|kept| &kept.shelf)
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
@@ -26,22 +34,31 @@ impl Shelves {
     }
 
     pub fn put(&mut self, object: Arc<Object>) {
-        let shelf = self.shelves.entry(object.key.resource.clone()).or_default();
-        shelf.insert(place(&object.key), object);
+        self.changes += 1;
+        let kept = self.shelves.entry(object.key.resource.clone()).or_default();
+        kept.changed = self.changes;
+        kept.shelf.insert(place(&object.key), object);
     }
 
     pub fn remove(&mut self, key: &ObjectKey) {
-        if let Some(shelf) = self.shelves.get_mut(&key.resource) {
-            shelf.remove(&place(key));
+        self.changes += 1;
+        if let Some(kept) = self.shelves.get_mut(&key.resource) {
+            kept.changed = self.changes;
+            kept.shelf.remove(&place(key));
         }
     }
 
+    /// A number that is another whenever an object of this resource is.
+    pub fn changed(&self, resource: &GroupResource) -> u64 {
+        self.shelves.get(resource).map_or(0, |kept| kept.changed)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&GroupResource, &Shelf)> {
-        self.shelves.iter()
+        self.shelves.iter().map(|(resource, kept)| (resource, &kept.shelf))
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.shelves.values().flat_map(|shelf| shelf.values())
+        self.shelves.values().flat_map(|kept| kept.shelf.values())
     }
 
     /// The objects of a resource in one namespace, by name.

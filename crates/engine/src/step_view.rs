@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
+use families::{BalanceLine, Balances, Parsed, Sources, SubjectLine, View, World};
 use ledger::{AccountId, AccountKey, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
+use smallvec::SmallVec;
 
-use crate::engine::Engine;
+use crate::engine::{Derived, Engine};
 use crate::object::ObjectKey;
 
 /// Policies and claims kept as trees between two looks at them.
@@ -33,7 +34,32 @@ impl Engine {
     }
 }
 
+/// What is remembered of what families made of many objects.
+const DERIVED_MAX: usize = 256;
+
 impl World for StepView<'_> {
+    fn derived(&self, name: &str, of: Sources<'_>, make: &dyn Fn() -> Parsed) -> Parsed {
+        if self.plan.is_some() && of.ledger {
+            return make();
+        }
+        let Engine { shelves, ledger, derived, .. } = self.engine;
+        let changed: SmallVec<[u64; 4]> = of.resources.iter().map(|resource| shelves.changed(resource)).collect();
+        let sequence = if of.ledger { ledger.sequence() } else { 0 };
+        if let Some(known) = derived.borrow().get(name)
+            && known.changed == changed
+            && known.sequence == sequence
+        {
+            return known.made.clone();
+        }
+        let made = make();
+        let mut derived = derived.borrow_mut();
+        if derived.len() >= DERIVED_MAX {
+            derived.clear();
+        }
+        derived.insert(name.to_owned(), Derived { changed, sequence, made: made.clone() });
+        made
+    }
+
     fn now_ms(&self) -> i64 {
         self.now_ms
     }

@@ -18,6 +18,7 @@ mod behind;
 mod edits;
 mod foresight;
 mod jit;
+mod lines;
 mod marks;
 mod moments;
 mod named;

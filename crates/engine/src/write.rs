@@ -44,15 +44,19 @@ impl Engine {
     /// Decides one write. One that needs expressions that take long, or counts too much, comes back, and nothing has changed.
     pub fn write(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
         let counts = !write.dry_run;
+        self.origin = self.own.clone();
         self.advance(write.now_ms);
         self.bring_up(&write.key.namespace, write.now_ms);
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
-        let written = self.write_one(write);
+        let mut written = self.write_one(write);
         if let Some(postponed) = self.postponed.take() {
             return Err(postponed);
         }
-        match &written {
-            Ok(_) => self.follow(moved_from, now_ms),
+        match &mut written {
+            Ok(written) => {
+                self.follow(moved_from, now_ms);
+                self.look_again(written);
+            }
             Err(refused) if counts => self.note_refused(refused),
             Err(_) => {}
         }
@@ -72,17 +76,29 @@ impl Engine {
     /// come into force with them have to say is charged, and refuses none of them.
     pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
         let (now_ms, counts) = (writes.now_ms, !writes.dry_run);
+        self.origin = self.own.clone();
         self.advance(now_ms);
         let namespaces: HashSet<Arc<str>> = writes.writes.iter().map(|(key, _)| key.namespace.clone()).collect();
         namespaces.iter().for_each(|namespace| self.bring_up(namespace, now_ms));
         let moved_from = self.touched.len();
-        let written = self.write_together(writes);
-        match &written {
-            Ok(_) => self.follow(moved_from, now_ms),
+        let mut written = self.write_together(writes);
+        match &mut written {
+            Ok(written) => {
+                self.follow(moved_from, now_ms);
+                written.iter_mut().for_each(|one| self.look_again(one));
+            }
             Err((_, refused)) if counts => self.note_refused(refused),
             Err(_) => {}
         }
         written
+    }
+
+    /// The sender is told what is stored at the end of the step: families may have changed what was written.
+    fn look_again(&self, written: &mut Written) {
+        let stored = self.stored(&written.object.key).filter(|stored| stored.uid == written.object.uid);
+        if let Some(stored) = stored.filter(|stored| stored.revision > written.object.revision) {
+            written.object = stored.clone();
+        }
     }
 
     fn write_one(&mut self, write: Write) -> Result<Written, Refused> {

@@ -23,7 +23,7 @@ pub use family::{Admission, Change, Families, Family, Operation, Picks, PolicyOb
 pub use identity::{Identity, Origin};
 pub use manifest::{Manifest, Plural, Plurals, holds};
 pub use refusal::{Denial, DenialLine, DenialReason, Refusal, RefusalCause, RefusalKind};
-pub use view::{BalanceLine, Balances, Nothing, Parsed, SubjectLine, View, World};
+pub use view::{BalanceLine, Balances, Nothing, Parsed, Sources, SubjectLine, View, World};
 pub use virtuals::{VirtualResource, VirtualWrite};
 
 use std::sync::Arc;

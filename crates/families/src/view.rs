@@ -22,6 +22,13 @@ pub trait World {
         0
     }
 
+    /// What `make` makes of objects, and of the ledger where it depends on that, under a name of its own. A world that keeps
+    /// objects remembers it until one of these resources changes, or the ledger does: what many objects ask for in one step
+    /// is made once.
+    fn derived(&self, _name: &str, _of: Sources<'_>, make: &dyn Fn() -> Parsed) -> Parsed {
+        make()
+    }
+
     /// The same for every object of a resource, wherever it is.
     fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         self.parsed(resource, "", make)
@@ -32,6 +39,13 @@ pub trait World {
     fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         self.list(resource, namespace).iter().map(|object| make(object)).collect()
     }
+}
+
+/// What something is made of.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    pub resources: &'a [GroupResource],
+    pub ledger: bool,
 }
 
 /// A world in which nothing is stored.

@@ -328,10 +328,11 @@ impl Ledger {
             self.changes.account(account);
         }
         if before != after {
+            let blocks = entry.may_block();
             entry.used = sum(difference(entry.used, before.used), after.used);
             entry.held = sum(difference(entry.held, before.held), after.held);
             step.touched.push(account);
-            if sum(after.used, after.held) < sum(before.used, before.held) {
+            if sum(after.used, after.held) < sum(before.used, before.held) && blocks {
                 step.freed.push(account);
             }
         }
@@ -365,6 +366,7 @@ impl Ledger {
                 let place = Place::new(&wait.position, id);
                 for line in wanted {
                     let entry = self.known_mut(line.account);
+                    let blocks = entry.may_block();
                     let Some(queue) = entry.queue.as_mut() else { continue };
                     if !queue.remove(&place) {
                         continue;
@@ -374,7 +376,7 @@ impl Ledger {
                     }
                     step.touched.push(line.account);
                     // Whoever stood behind it in order may be next.
-                    if wait.discipline == Discipline::Ordered {
+                    if wait.discipline == Discipline::Ordered && blocks {
                         step.freed.push(line.account);
                     }
                 }

@@ -26,6 +26,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Queue {
     pub ordered: BTreeMap<Place, Waiter>,
     pub greedy: Greedy,
+    /// Nobody in it needs more, and nobody who was in it since somebody stands there did.
+    pub largest: Amount,
 }
 
 impl Queue {
@@ -56,6 +58,7 @@ impl Queue {
 
     pub fn insert(&mut self, place: Place, waiter: Waiter) {
         debug_assert!(self.get(&place).is_none(), "a subject stands in a line once");
+        self.largest = self.largest.max(waiter.need);
         match waiter.discipline {
             Discipline::Ordered => drop(self.ordered.insert(place, waiter)),
             Discipline::Greedy => self.greedy.insert(place, waiter),

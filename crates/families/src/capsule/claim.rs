@@ -1,5 +1,6 @@
 //! ResourcePoolClaim: finding a pool for it, whether it is in use, what it says of itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kinds::conditions;
@@ -14,7 +15,7 @@ use super::pool::{Amounts, CLAIMS, Pool, RELEASE, is_released, read_amounts};
 use super::status::time;
 use super::{GROUP, RESOURCE_POOL_CLAIMS, RESOURCE_POOLS, Reading, at, items, text};
 use crate::kubernetes::validate::amounts;
-use crate::{Admission, Balances, Change, Operation, Place, Projected, View, World, put_status};
+use crate::{Admission, Balances, Change, Operation, Place, Projected, Sources, View, put_status};
 
 pub const QUOTA_PREFIX: &str = "capsule-pool-";
 
@@ -53,8 +54,8 @@ pub fn validate(claim: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// Fills in the pool where none is named, and drops a request for release that comes too early to mean anything.
-pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
+/// Keeps the pool where none is named any more, and drops a request for release that comes too early to mean anything.
+pub fn admit(request: &mut Admission<'_>) {
     if request.operation == Operation::Create
         && let Some(annotations) = request.object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
@@ -64,7 +65,7 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
         // Who applies a manifest without a pool again does not mean another one.
         let kept = request.old.filter(|old| is_shown(old, "Exhausted", "False"));
         let kept = kept.map(|old| text(old, &["spec", "pool"]).to_string()).filter(|pool| !pool.is_empty());
-        let pool = kept.or_else(|| assign(request.object, request.namespace, world)).unwrap_or_default();
+        let pool = kept.unwrap_or_default();
         if let Some(spec) = request.object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("pool".into(), Value::String(pool));
         }
@@ -73,21 +74,23 @@ pub fn admit(request: &mut Admission<'_>, world: &dyn World) {
 
 /// The first pool, by name, that has all the resources, is open to the namespace and has enough left; else the first
 /// that would have.
-pub fn assign(claim: &Value, namespace: &str, world: &dyn World) -> Option<String> {
+pub fn assign(claim: &Value, namespace: &str, view: &dyn View) -> Option<String> {
     let wanted = needed(claim);
-    let namespace = world.get(&GroupResource::core("namespaces"), "", namespace)?;
+    let namespace = view.get(&GroupResource::core("namespaces"), "", namespace)?;
     let labels = at(&namespace, &["metadata", "labels"]);
     let may = |pool: &Pool| pool.selects(&labels) && wanted.keys().all(|name| pool.hard.contains_key(name));
-    let candidates: Vec<Arc<Value>> = world
+    let candidates: Vec<Arc<Value>> = view
         .list(&pools(), "")
         .into_iter()
         .filter(|pool| at(pool, &["metadata", "deletionTimestamp"]).is_none())
         .filter(|pool| Pool::read(pool).is_ok_and(|pool| may(&pool)))
         .collect();
     let has_enough = |pool: &&Arc<Value>| {
-        let left = at(pool, &["status", "allocation", "available"]).or_else(|| at(pool, &["spec", "quota", "hard"]));
-        let left = read_amounts(left, &Path::new("available"), &mut Vec::new());
-        wanted.iter().all(|(name, amount)| left.get(name).is_some_and(|left| left.amount() >= amount.amount()))
+        let lines = view.part(&policy_name(&pools(), "", text(pool, &["metadata", "name"])), "");
+        wanted.iter().all(|(name, amount)| {
+            let line = lines.iter().find(|line| line.resource == *name);
+            line.is_some_and(|line| line.balance.available().is_none_or(|left| left >= amount.amount()))
+        })
     };
     let chosen = candidates.iter().find(has_enough).or(candidates.first())?;
     Some(text(chosen, &["metadata", "name"]).to_string())
@@ -127,7 +130,12 @@ pub fn guard(change: &Change<'_>, view: &dyn View, reading: Reading) -> Result<(
 
 /// Whether the usage of the pool's ResourceQuota needs this claim.
 fn is_in_use(claim: &Value, namespace: &str, view: &dyn View, reading: Reading) -> bool {
-    in_use(text(claim, &["spec", "pool"]), namespace, view, reading).contains(&subject(claim))
+    let (pool, sources) = (text(claim, &["spec", "pool"]), [pools()]);
+    // Asked of every claim of the namespace when what is used there moves.
+    let of = Sources { resources: &sources, ledger: true };
+    let name = format!("capsule/in-use/{pool}/{namespace}");
+    let found = view.derived(&name, of, &|| Arc::new(in_use(pool, namespace, view, reading)));
+    found.downcast_ref::<BTreeSet<SubjectId>>().is_some_and(|found| found.contains(&subject(claim)))
 }
 
 pub fn project(claim: &mut Value, balances: &dyn Balances, reading: Reading) -> Projected {

@@ -199,13 +199,13 @@ impl Family for Capsule {
         format!("{:?}", self.settings)
     }
 
-    fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {
+    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
         if request.operation == Operation::Status || !request.subresource.is_empty() {
             return Ok(());
         }
         match Kind::of(request.resource) {
             Some(Kind::ResourcePool) => pool::default(request.object),
-            Some(Kind::ResourcePoolClaim) => claim::admit(request, world),
+            Some(Kind::ResourcePoolClaim) => claim::admit(request),
             Some(Kind::CustomQuota | Kind::GlobalCustomQuota) => quota::admit(request.object),
             None => {}
         }

@@ -1,6 +1,6 @@
 //! The tree of namespaces as it is: who is whose parent.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use kinds::fields::text;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::labels::{DEPTH_MAX, ancestors};
 use super::{CONFIGURATION_NAME, anchors, configurations, namespaces, subnamespace_of};
-use crate::{Parsed, World};
+use crate::{Parsed, Sources, World};
 
 /// A parent and a child, as one object states it.
 struct Edge {
@@ -17,39 +17,58 @@ struct Edge {
     child: String,
 }
 
-/// Who is whose parent.
-pub(super) struct Tree<'a> {
-    world: &'a dyn World,
+/// What all objects state.
+#[derive(Default)]
+struct Stated {
     configured: HashMap<String, String>,
     /// What anchors ask for. One whose namespace was there before it asks in vain.
     anchored: HashMap<String, Vec<String>>,
+    parents: HashSet<String>,
+}
+
+/// Who is whose parent.
+pub(super) struct Tree<'a> {
+    world: &'a dyn World,
+    stated: Arc<Stated>,
     /// A subnamespace that is just being written.
     pub(super) confirmed: Option<(String, String)>,
 }
 
-impl<'a> Tree<'a> {
-    pub(super) fn read(world: &'a dyn World) -> Tree<'a> {
+impl Stated {
+    fn read(world: &dyn World) -> Stated {
         let edges = |resource: &GroupResource, make: fn(&Value) -> Edge| -> Vec<Parsed> {
             world.parsed_everywhere(resource, &move |object| -> Parsed { Arc::new(make(object)) })
         };
-        let mut tree = Tree { world, configured: HashMap::new(), anchored: HashMap::new(), confirmed: None };
+        let mut stated = Stated::default();
         for made in edges(&configurations(), stated_by_configuration) {
             let Some(edge) = made.downcast_ref::<Edge>().filter(|edge| !edge.parent.is_empty()) else { continue };
-            tree.configured.insert(edge.child.clone(), edge.parent.clone());
+            stated.parents.insert(edge.parent.clone());
+            stated.configured.insert(edge.child.clone(), edge.parent.clone());
         }
         for made in edges(&anchors(), stated_by_anchor) {
             let Some(edge) = made.downcast_ref::<Edge>() else { continue };
-            tree.anchored.entry(edge.child.clone()).or_default().push(edge.parent.clone());
+            stated.parents.insert(edge.parent.clone());
+            stated.anchored.entry(edge.child.clone()).or_default().push(edge.parent.clone());
         }
-        tree
+        stated
+    }
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn read(world: &'a dyn World) -> Tree<'a> {
+        let sources = [configurations(), anchors()];
+        let of = Sources { resources: &sources, ledger: false };
+        let stated = world.derived("kubernetes/tree", of, &|| Arc::new(Stated::read(world)));
+        let stated = stated.downcast::<Stated>().unwrap_or_default();
+        Tree { world, stated, confirmed: None }
     }
 
     pub(super) fn parent(&self, of: &str) -> Option<String> {
-        self.anchor_of(of).or_else(|| self.configured.get(of).cloned())
+        self.anchor_of(of).or_else(|| self.stated.configured.get(of).cloned())
     }
 
     pub(super) fn is_anchored(&self, child: &str, parent: &str) -> bool {
-        self.anchored.get(child).is_some_and(|parents| parents.iter().any(|one| one == parent))
+        self.stated.anchored.get(child).is_some_and(|parents| parents.iter().any(|one| one == parent))
     }
 
     /// The namespace whose subnamespace this is.
@@ -57,7 +76,7 @@ impl<'a> Tree<'a> {
         if let Some((_, parent)) = self.confirmed.as_ref().filter(|(confirmed, _)| confirmed == child) {
             return Some(parent.clone());
         }
-        if !self.anchored.contains_key(child) {
+        if !self.stated.anchored.contains_key(child) {
             return None;
         }
         let namespace = self.world.get(&namespaces(), "", child)?;
@@ -72,14 +91,13 @@ impl<'a> Tree<'a> {
 
     /// Whether the namespace has a parent or a child.
     pub(super) fn involves(&self, namespace: &str) -> bool {
-        self.parent(namespace).is_some()
-            || self.configured.values().chain(self.anchored.values().flatten()).any(|parent| parent == namespace)
+        self.parent(namespace).is_some() || self.stated.parents.contains(namespace)
     }
 
     /// The namespaces below one, level by level.
     pub(super) fn levels_below(&self, namespace: &str) -> Vec<Vec<String>> {
         let mut children: HashMap<String, Vec<String>> = HashMap::new();
-        for child in self.configured.keys().chain(self.anchored.keys()).collect::<BTreeSet<_>>() {
+        for child in self.stated.configured.keys().chain(self.stated.anchored.keys()).collect::<BTreeSet<_>>() {
             if let Some(parent) = self.parent(child) {
                 children.entry(parent).or_default().push(child.clone());
             }
