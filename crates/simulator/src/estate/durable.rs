@@ -11,6 +11,7 @@ use server::core::{EventKind, ObjectKey, row};
 use store::{Batch, Journal, Journals, PageLimit, StoreError, Table};
 
 use super::naive::{Stored, Sums};
+use super::season;
 
 pub const JOURNAL: Journal = Journal::EVENTS;
 /// Entries read at once.
@@ -140,6 +141,14 @@ impl Durable {
 
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<&Kept> {
         self.objects.get(&ObjectKey::new(GroupResource::new(group, resource), namespace, name))
+    }
+
+    /// Whether something means something else by this time than by the one that was told last.
+    pub fn has_moments_until(&self, now_ms: i64) -> bool {
+        let came = |at: Option<i64>| at.is_some_and(|at| self.told_ms < at && at <= now_ms);
+        let mut opened = self.of(season::GROUP, "seasons").map(|one| one.value["spec"]["opensMs"].as_i64());
+        let mut ended = self.of(season::GROUP, "tickets").map(|one| one.value["spec"]["untilMs"].as_i64());
+        opened.any(came) || ended.any(came)
     }
 
     pub fn of<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = &'a Kept> {

@@ -60,7 +60,7 @@ pub const ALL: [(Mutation, &[&str]); 23] = [
     (Mutation::ForgetsARow, &["A7: row"]),
     (Mutation::ForgetsAnObject, &["A7: row"]),
     (Mutation::ForgetsAnEntry, &["entries were appended"]),
-    (Mutation::SplitsAGroup, &["A7: "]),
+    (Mutation::SplitsAGroup, &["A7: ", "the stored ledger cannot be read"]),
     (Mutation::SyncDoesNothing, &["A7: ", "without a fault"]),
     (Mutation::AcceptsLoss, &["was believed"]),
     (Mutation::IgnoresLowSpace, &["a full disk ends the process"]),

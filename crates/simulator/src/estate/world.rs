@@ -373,6 +373,8 @@ impl World {
         if let Ground::Shared(place, _) = &self.ground {
             self.durable.is(&place.rows())?;
         }
+        // Where a moment came with the command, somebody may have been served before it was decided.
+        let is_exact = is_exact && !before.has_moments_until(self.durable.told_ms);
         let found = judge(&self.durable, is_exact)?;
         self.durable.had = found.charged.clone();
         let found_before = std::mem::replace(&mut self.found, found);
