@@ -109,7 +109,7 @@ pub struct Engine {
 /// What a family made of objects, and by what it can be told whether it still holds.
 pub(crate) struct Derived {
     pub changed: SmallVec<[u64; 4]>,
-    pub sequence: u64,
+    pub sequence: (u64, usize),
     pub made: Parsed,
 }
 

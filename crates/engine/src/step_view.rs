@@ -42,9 +42,10 @@ impl World for StepView<'_> {
         if self.plan.is_some() && of.ledger {
             return make();
         }
-        let Engine { shelves, ledger, derived, .. } = self.engine;
+        let Engine { shelves, ledger, derived, subjects, .. } = self.engine;
         let changed: SmallVec<[u64; 4]> = of.resources.iter().map(|resource| shelves.changed(resource)).collect();
-        let sequence = if of.ledger { ledger.sequence() } else { 0 };
+        // An object is known by name a moment after it is charged.
+        let sequence = if of.ledger { (ledger.sequence(), subjects.len()) } else { (0, 0) };
         if let Some(known) = derived.borrow().get(name)
             && known.changed == changed
             && known.sequence == sequence

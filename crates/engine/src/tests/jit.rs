@@ -381,3 +381,19 @@ impl Bench {
         self.write(key, WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
     }
 }
+
+/// What is in use is worked out once for all who ask, and again when somebody came.
+#[test]
+fn a_claim_that_was_made_for_a_workload_is_shown_in_use() {
+    let mut bench = jit();
+    for name in ["x", "y"] {
+        bench.pod_in("a", name, "1").unwrap();
+        while bench.desk.publish(0) > 0 {}
+        let is_bound = |claim: &Value| {
+            let conditions = claim["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == "Bound" && one["status"] == "True")
+        };
+        assert!(bench.claims_in("a").iter().all(is_bound), "{:?}", bench.claims_in("a"));
+    }
+    bench.audit();
+}
