@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
+use quantity::Quantity;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -157,7 +158,10 @@ impl Bench {
     async fn used(&mut self, quota: &str) -> anyhow::Result<u64> {
         let quota = self.connection.get_json(&format!("{QUOTAS}/{quota}")).await?;
         let used = quota.pointer("/status/total/used/pods").and_then(Value::as_str);
-        Ok(used.with_context(|| format!("a quota that does not say what is used: {quota}"))?.parse()?)
+        let used = used.with_context(|| format!("a quota that does not say what is used: {quota}"))?;
+        // A round number is written short: 20k.
+        let nanos = Quantity::parse(used)?.amount().nanos();
+        Ok(u64::try_from(nanos / 1_000_000_000)?)
     }
 
     async fn audit(&mut self) -> anyhow::Result<()> {
