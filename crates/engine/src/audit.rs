@@ -154,7 +154,7 @@ impl Snapshot {
                 let (namespace, name) = (&*object.key.namespace, &*object.key.name);
                 let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
                 let compiled = family.compile(&policy, &SnapshotView::new(self, None));
-                let checked = compiled.and_then(|compiled| {
+                let checked = compiled.map_err(|uncompiled| uncompiled.errors).and_then(|compiled| {
                     check_accounts(&object.key, &compiled).map_err(|error| vec![error]).map(|()| compiled)
                 });
                 match checked {

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use families::PolicyObject;
+use families::Uncompiled;
 use kinds::{conditions, field_error};
 use rules::{Compiled, Measure, MeasureError, Rule, Subject, Verdict};
 use serde_json::Value;
 
-use crate::command::Refused;
 use crate::engine::Engine;
 use crate::identity::moment;
 use crate::object::ObjectKey;
@@ -43,14 +42,12 @@ impl Measure for Denying {
 impl Engine {
     /// The policy as it is, or as one that refuses in its place; `None` where the object is no policy.
     pub(crate) fn compile_or_deny(&self, key: &ObjectKey, object: &Value) -> Option<Compiled> {
-        let why = match self.compile(key, object) {
+        let Uncompiled { errors, would_look_at } = match self.try_compile(key, object) {
             Ok(compiled) => return compiled,
-            Err(Refused::Invalid(errors)) => field_error::join(&errors),
-            Err(refused) => format!("{refused:?}"),
+            Err(uncompiled) => uncompiled,
         };
+        let why = field_error::join(&errors);
         tracing::error!(policy = %key, why, "a stored policy cannot be evaluated: it refuses all it would look at");
-        let family = self.families.of_policy(&key.resource)?;
-        let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
         let message = format!("{} \"{}\" cannot be evaluated: {why}", key.resource, key.name);
         let measure: Arc<dyn Measure> = Arc::new(Denying { policy: key.clone(), message: message.clone() });
         let name = rules::policy_name(&key.resource, &key.namespace, &key.name);
@@ -59,8 +56,7 @@ impl Engine {
             .into_iter()
             .flat_map(|before| &before.rules)
             .map(|rule| (rule.resources.clone(), rule.reach.clone()));
-        let would = family.would_look_at(&policy, &self.view(self.clock_ms)).into_iter();
-        let looks = before.chain(would.map(|(resource, reach)| (vec![resource], reach)));
+        let looks = before.chain(would_look_at.into_iter().map(|(resource, reach)| (vec![resource], reach)));
         let rules = looks.map(|(resources, reach)| Rule { resources, reach, measure: measure.clone() }).collect();
         let fingerprint = [BROKEN, message.as_bytes()].concat();
         Some(Compiled { accounts: Vec::new(), rules, fingerprint, until_ms: None })

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use families::{Plural, PolicyObject, holds};
+use families::{Plural, PolicyObject, Uncompiled, holds};
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
-use rules::{Compiled, GroupResource, PolicyId, Reach, policy_name};
+use rules::{Compiled, GroupResource, PolicyId, Reach, Rule, policy_name};
 use serde_json::Value;
 
 use crate::command::Refused;
@@ -28,14 +28,21 @@ pub(crate) type Places = Vec<(GroupResource, Arc<str>)>;
 impl Engine {
     /// Compiles the object if it is a policy.
     pub(crate) fn compile(&self, key: &ObjectKey, object: &Value) -> Result<Option<Compiled>, Refused> {
+        self.try_compile(key, object).map_err(|uncompiled| Refused::Invalid(uncompiled.errors))
+    }
+
+    pub(crate) fn try_compile(&self, key: &ObjectKey, object: &Value) -> Result<Option<Compiled>, Uncompiled> {
         if !self.policy_resources.contains(&key.resource) {
             return Ok(None);
         }
         let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
         let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
-        let compiled = family.compile(&policy, &self.view(self.clock_ms)).map_err(Refused::Invalid)?;
-        check_accounts(key, &compiled).map_err(|error| Refused::Invalid(vec![error]))?;
-        Ok(Some(compiled))
+        let compiled = family.compile(&policy, &self.view(self.clock_ms))?;
+        let Err(error) = check_accounts(key, &compiled) else { return Ok(Some(compiled)) };
+        let looks = compiled.rules.into_iter().flat_map(|Rule { resources, reach, .. }| {
+            resources.into_iter().map(move |resource| (resource, reach.clone()))
+        });
+        Err(Uncompiled { errors: vec![error], would_look_at: looks.collect() })
     }
 
     /// One more policy must not make every write in its namespace, or everywhere, slow for all others; nor may one more of what

@@ -241,6 +241,6 @@ fn unrelieved(families: &Families, mut denials: Vec<Denial>, why: &str) -> Refus
 }
 
 fn told(families: &Families, denials: &[Denial]) -> String {
-    let words = denials.iter().filter_map(|one| families.of_policy(&one.resource).map(|family| family.words(one)));
+    let words = denials.iter().filter_map(|one| families.of_policy(&one.resource).map(|family| family.words(one).text));
     words.collect::<Vec<_>>().join("; ")
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use families::{Balances, Denial, Families, Family, Manifest, Origin, Plural, PolicyObject, Projected, World};
-use kinds::field_error::FieldError;
+use families::{
+    Balances, Denial, Families, Family, Manifest, Origin, Plural, PolicyObject, Projected, Uncompiled, Words, World,
+};
 use ledger::Limit;
 use quantity::{Amount, Format};
 use rules::cel::Foresight;
@@ -55,7 +56,7 @@ impl Family for Caps {
         &Manifest { name: "caps", policies: &[Plural("example.com", "caps")], ..Manifest::EMPTY }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Uncompiled> {
         let limit = Amount::from_units(policy.object["spec"]["limit"].as_i64().unwrap_or(0));
         let selected = policy.object["spec"]["tier"].as_str().map(str::to_owned);
         let reach = match selected.clone() {
@@ -75,10 +76,6 @@ impl Family for Caps {
         })
     }
 
-    fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
-        vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
-    }
-
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let used = balances.of(&policy_name(resource, &text("namespace"), &text("name")));
@@ -90,8 +87,8 @@ impl Family for Caps {
         Projected::Changed
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        format!("over the cap {}", denial.name)
+    fn words(&self, denial: &Denial) -> Words {
+        format!("over the cap {}", denial.name).into()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The one interface between a quota system and whatever runs it.
 
+use std::fmt;
 use std::sync::Arc;
 
-use kinds::field_error::FieldError;
+use kinds::field_error::{FieldError, join};
 use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, Reach};
 use serde_json::Value;
@@ -76,6 +77,49 @@ pub(crate) fn put_status(object: &mut Value, status: serde_json::Map<String, Val
     Projected::Changed
 }
 
+/// Why a policy does not compile.
+#[derive(Clone)]
+pub struct Uncompiled {
+    pub errors: Vec<FieldError>,
+    /// Where it would look, had it compiled: as far as that can be told, and rather too much than too little. A stored policy
+    /// that does not compile refuses everything there until it is mended.
+    pub would_look_at: Vec<(GroupResource, Reach)>,
+}
+
+impl fmt::Debug for Uncompiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&join(&self.errors))
+    }
+}
+
+/// What a family has to say about a request, before it is decided.
+#[derive(Default, Debug)]
+pub struct Remarks {
+    pub errors: Vec<FieldError>,
+    /// Shown to the client beside a successful write.
+    pub warnings: Vec<String>,
+}
+
+impl From<Vec<FieldError>> for Remarks {
+    fn from(errors: Vec<FieldError>) -> Self {
+        Self { errors, warnings: Vec::new() }
+    }
+}
+
+/// How a denial is told.
+pub struct Words {
+    /// Without the wrapper that names the refused object.
+    pub text: String,
+    /// Where several policies of the family refuse, the lowest rank speaks first.
+    pub rank: Amount,
+}
+
+impl From<String> for Words {
+    fn from(text: String) -> Self {
+        Self { text, rank: Amount::ZERO }
+    }
+}
+
 /// A right that a write needs besides the right to make it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
@@ -94,18 +138,9 @@ pub trait Family: Send + Sync {
     /// Its name, and what it has to do with which resources.
     fn manifest(&self) -> &Manifest;
 
-    /// The custom kinds the family brings, as CustomResourceDefinition objects; served from the first start on.
-    fn definitions(&self) -> Vec<Value> {
-        Vec::new()
-    }
-
     /// Turns a (valid) policy object into accounts and rules. What it looks up in the world is of
     /// [`Manifest::meaning`]: a quota that names a kind depends on that kind's definition.
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>>;
-
-    /// Where a policy that does not compile would look, had it compiled: as far as that can be told, and rather too much
-    /// than too little. Everything there is refused until the policy is mended.
-    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)>;
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled>;
 
     /// What of the operator's settings decides how much objects are charged. When it is not what it was before a restart,
     /// everything is counted again.
@@ -142,11 +177,6 @@ pub trait Family: Send + Sync {
         Vec::new()
     }
 
-    /// Where several policies of the family refuse, the lowest rank speaks first.
-    fn rank(&self, _denial: &Denial) -> Amount {
-        Amount::ZERO
-    }
-
     /// Fills in and refuses before validation: defaults that depend on other objects (LimitRange), for instance.
     /// `Err` is the text behind `<resource> "<name>" is forbidden: `.
     fn admit(&self, _request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
@@ -154,20 +184,15 @@ pub trait Family: Send + Sync {
     }
 
     /// Checks objects of the family's own kinds beyond their schema.
-    fn validate(&self, _request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
-        Vec::new()
-    }
-
-    /// Warnings shown to the client beside a successful write.
-    fn warnings(&self, _request: &Admission<'_>) -> Vec<String> {
-        Vec::new()
+    fn validate(&self, _request: &Admission<'_>, _world: &dyn World) -> Remarks {
+        Remarks::default()
     }
 
     /// Writes what the ledger knows into the object's status.
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected;
 
-    /// The family's words for a denial, without the wrapper that names the refused object.
-    fn words(&self, denial: &Denial) -> String;
+    /// The family's words for a denial.
+    fn words(&self, denial: &Denial) -> Words;
 
     /// What the family does in its own time, over a Kubernetes API and nothing else; runs until the process ends.
     fn controllers(&self, _client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
@@ -244,7 +269,7 @@ impl Families {
     pub fn arrange(&self, denials: &mut [Denial]) {
         denials.sort_by_cached_key(|denial| {
             let place = self.place(&denial.resource);
-            let rank = place.map_or(Amount::ZERO, |place| self.list[place].rank(denial));
+            let rank = place.map_or(Amount::ZERO, |place| self.list[place].words(denial).rank);
             (place, rank, denial.policy.clone())
         });
     }

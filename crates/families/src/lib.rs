@@ -19,7 +19,10 @@ pub use consequence::{
     marked_uid,
 };
 pub(crate) use family::put_status;
-pub use family::{Admission, Change, Families, Family, Operation, Picks, PolicyObject, Projected, Right, picks};
+pub use family::{
+    Admission, Change, Families, Family, Operation, Picks, PolicyObject, Projected, Remarks, Right, Uncompiled, Words,
+    picks,
+};
 pub use identity::{Identity, Origin};
 pub use manifest::{Manifest, Plural, Plurals, holds};
 pub use refusal::{Denial, DenialLine, DenialReason, Refusal, RefusalCause, RefusalKind};

@@ -1,6 +1,7 @@
 //! What a family has to do with which resources, as one value.
 
 use rules::GroupResource;
+use serde_json::Value;
 
 use crate::metrics::Metric;
 use crate::virtuals::VirtualResource;
@@ -24,6 +25,8 @@ pub type Plurals = &'static [Plural];
 #[derive(Clone, Copy, Debug)]
 pub struct Manifest {
     pub name: &'static str,
+    /// The custom kinds the family brings, as CustomResourceDefinition objects; served from the first start on.
+    pub definitions: fn() -> Vec<Value>,
     /// Resources whose objects are policies of this family.
     pub policies: Plurals,
     /// Resources besides the policies whose status is a projection of the ledger (claims, say).
@@ -56,6 +59,7 @@ impl Manifest {
     /// A family without anything, to begin with.
     pub const EMPTY: Manifest = Manifest {
         name: "",
+        definitions: Vec::new,
         policies: &[],
         projected: &[],
         naming: &[],

@@ -1,5 +1,6 @@
 //! Expressions that take long are not worked out on the thread that decides.
 
+use kinds::field_error::FieldError;
 use rules::cel::{Program, evaluations};
 
 use super::*;
@@ -23,14 +24,12 @@ impl Family for Weights {
         &Manifest { name: "weights", policies: &[Plural("example.com", "caps")], ..Manifest::EMPTY }
     }
 
-    fn would_look_at(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
-        vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))]
-    }
-
-    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, _: &dyn World) -> Result<Compiled, Uncompiled> {
         let text = policy.object["spec"]["cel"].as_str().unwrap_or_default();
-        let program = Program::compile(text, &["object"])
-            .map_err(|why| vec![FieldError::invalid("spec.cel", text, why.to_string())])?;
+        let program = Program::compile(text, &["object"]).map_err(|why| Uncompiled {
+            errors: vec![FieldError::invalid("spec.cel", text, why.to_string())],
+            would_look_at: vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))],
+        })?;
         Ok(Compiled {
             accounts: vec![Account {
                 resource: "weight".into(),
@@ -52,8 +51,8 @@ impl Family for Weights {
         Projected::Unchanged
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        format!("over the weight {}", denial.name)
+    fn words(&self, denial: &Denial) -> Words {
+        format!("over the weight {}", denial.name).into()
     }
 }
 

@@ -67,7 +67,7 @@ impl Bench {
 
     fn said(&self, refused: Refused) -> String {
         let Refused::Denied(denials) = refused else { panic!("{refused:?}") };
-        self.desk.engine.families.of_policy(&denials[0].resource).unwrap().words(&denials[0])
+        self.desk.engine.families.of_policy(&denials[0].resource).unwrap().words(&denials[0]).text
     }
 }
 

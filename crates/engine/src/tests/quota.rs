@@ -38,7 +38,7 @@ impl Bench {
 
     fn words(&self, refused: Refused) -> Vec<String> {
         let Refused::Denied(denials) = refused else { panic!("{refused:?}") };
-        let say = |denial: &Denial| self.desk.engine.families.of_policy(&denial.resource).unwrap().words(denial);
+        let say = |denial: &Denial| self.desk.engine.families.of_policy(&denial.resource).unwrap().words(denial).text;
         denials.iter().map(say).collect()
     }
 }

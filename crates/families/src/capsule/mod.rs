@@ -46,16 +46,14 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use kinds::field_error::FieldError;
 use kinds::fields::{given as at, items, text};
-use quantity::Amount;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
     Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Place, Plural,
-    PolicyObject, Projected, Refusal, View, World,
+    PolicyObject, Projected, Refusal, Remarks, Uncompiled, View, Words, World,
 };
 
 pub const GROUP: &str = "capsule.clastix.io";
@@ -123,6 +121,7 @@ const QUOTAS: Plural = Plural("", "resourcequotas");
 
 static MANIFEST: Manifest = Manifest {
     name: "capsule",
+    definitions: definitions::definitions,
     policies: &[CUSTOM, GLOBAL, POOLS],
     projected: &[CLAIMS],
     naming: &[CUSTOM, GLOBAL],
@@ -140,10 +139,6 @@ static MANIFEST: Manifest = Manifest {
 impl Family for Capsule {
     fn manifest(&self) -> &Manifest {
         &MANIFEST
-    }
-
-    fn definitions(&self) -> Vec<Value> {
-        definitions::definitions()
     }
 
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
@@ -181,17 +176,14 @@ impl Family for Capsule {
         }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
-            Kind::ResourcePool => pool::compile(policy),
-            kind => quota::compile(kind, policy, &self.settings, world),
-        }
-    }
-
-    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)> {
-        match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
-            Kind::ResourcePool => vec![(claim::claims(), Reach::Selected(std::sync::Arc::new(|_| true)))],
-            kind => quota::would_look_at(kind, policy, world),
+            Kind::ResourcePool => pool::compile(policy).map_err(|errors| {
+                let everywhere = Reach::Selected(std::sync::Arc::new(|_| true));
+                Uncompiled { errors, would_look_at: vec![(claim::claims(), everywhere)] }
+            }),
+            kind => quota::compile(kind, policy, &self.settings, world)
+                .map_err(|errors| Uncompiled { errors, would_look_at: quota::would_look_at(kind, policy, world) }),
         }
     }
 
@@ -212,8 +204,8 @@ impl Family for Capsule {
         Ok(())
     }
 
-    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Vec<FieldError> {
-        match Kind::of(request.resource) {
+    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {
+        let errors = match Kind::of(request.resource) {
             _ if request.operation == Operation::Status || !request.subresource.is_empty() => Vec::new(),
             None => Vec::new(),
             Some(Kind::ResourcePool) => {
@@ -223,7 +215,8 @@ impl Family for Capsule {
             }
             Some(Kind::ResourcePoolClaim) => claim::validate(request.object, request.old),
             Some(kind) => quota::validate(kind, request.object, request.old, &self.settings),
-        }
+        };
+        errors.into()
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
@@ -252,12 +245,8 @@ impl Family for Capsule {
         }
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        words::words(denial)
-    }
-
-    fn rank(&self, denial: &Denial) -> Amount {
-        words::rank(denial, self.settings.reading)
+    fn words(&self, denial: &Denial) -> Words {
+        Words { text: words::words(denial), rank: words::rank(denial, self.settings.reading) }
     }
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {

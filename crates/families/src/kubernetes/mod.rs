@@ -35,7 +35,7 @@ use serde_json::Value;
 use crate::metrics::{Samples, Survey};
 use crate::{
     Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
-    Projected, Refusal, Right, View, VirtualResource, VirtualWrite, World, put_status,
+    Projected, Refusal, Remarks, Right, Uncompiled, View, VirtualResource, VirtualWrite, Words, World, put_status,
 };
 use compile::Frame;
 use device_classes::Classes;
@@ -151,6 +151,7 @@ const DEVICE_CLASSES: Plural = Plural("resource.k8s.io", "deviceclasses");
 
 const MANIFEST: Manifest = Manifest {
     name: "kubernetes",
+    definitions: definitions::definitions,
     policies: &[QUOTAS, CLUSTER_QUOTAS, Plural(hierarchy::GROUP, hierarchy::QUOTAS)],
     selecting: &[CLUSTER_QUOTAS],
     // The labels of the tree, and the claims that schedulers make for pods.
@@ -183,19 +184,8 @@ const MANIFEST: Manifest = Manifest {
     ..Manifest::EMPTY
 };
 
-/// Where resources need a quota that covers them.
-const LIMITED: Manifest = Manifest { checks_everything: true, ..MANIFEST };
-
-impl Family for Kubernetes {
-    fn manifest(&self) -> &Manifest {
-        if self.settings.limited.is_empty() || self.settings.observe_only { &MANIFEST } else { &LIMITED }
-    }
-
-    fn definitions(&self) -> Vec<Value> {
-        definitions::definitions()
-    }
-
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+impl Kubernetes {
+    fn compile_quota(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
         let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
         let nothing = Value::Null;
         let written = at(policy.object, kind.spec()).unwrap_or(&nothing);
@@ -225,18 +215,33 @@ impl Family for Kubernetes {
         };
         Ok(compile::compile(&spec, frame))
     }
+}
 
-    fn would_look_at(&self, policy: &PolicyObject<'_>, _world: &dyn World) -> Vec<(GroupResource, Reach)> {
-        let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
-        let everywhere = || Reach::Selected(std::sync::Arc::new(|_| true));
-        let reach = match kind {
-            Kind::ClusterQuota => cluster_quota::reach(policy.object).unwrap_or_else(|_| everywhere()),
-            Kind::HierarchicalQuota => hierarchy::reach(policy.namespace),
-            _ => Reach::Namespace(policy.namespace.into()),
-        };
-        let hard = at(policy.object, kind.spec()).and_then(|spec| spec.get("hard")).and_then(Value::as_object);
-        let counted = hard.into_iter().flatten().flat_map(|(name, _)| names::counted_from(name));
-        counted.map(|counted| (counted.resource(), reach.clone())).collect()
+/// Where a quota that does not compile would look.
+fn would_look_at(policy: &PolicyObject<'_>) -> Vec<(GroupResource, Reach)> {
+    let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
+    let everywhere = || Reach::Selected(std::sync::Arc::new(|_| true));
+    let reach = match kind {
+        Kind::ClusterQuota => cluster_quota::reach(policy.object).unwrap_or_else(|_| everywhere()),
+        Kind::HierarchicalQuota => hierarchy::reach(policy.namespace),
+        _ => Reach::Namespace(policy.namespace.into()),
+    };
+    let hard = at(policy.object, kind.spec()).and_then(|spec| spec.get("hard")).and_then(Value::as_object);
+    let counted = hard.into_iter().flatten().flat_map(|(name, _)| names::counted_from(name));
+    counted.map(|counted| (counted.resource(), reach.clone())).collect()
+}
+
+/// Where resources need a quota that covers them.
+const LIMITED: Manifest = Manifest { checks_everything: true, ..MANIFEST };
+
+impl Family for Kubernetes {
+    fn manifest(&self) -> &Manifest {
+        if self.settings.limited.is_empty() || self.settings.observe_only { &MANIFEST } else { &LIMITED }
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
+        let compiled = self.compile_quota(policy, world);
+        compiled.map_err(|errors| Uncompiled { errors, would_look_at: would_look_at(policy) })
     }
 
     fn measuring(&self) -> String {
@@ -264,9 +269,9 @@ impl Family for Kubernetes {
         Ok(self.check_limited(change, view)?)
     }
 
-    fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {
+    fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Remarks {
         let is_status = request.operation == Operation::Status;
-        match Kind::of(request.resource) {
+        let errors = match Kind::of(request.resource) {
             Some(Kind::Quota) => self.validate_quota(request),
             Some(Kind::LimitRange) => limit_range::validate(request.object),
             Some(Kind::ClusterQuota) if !is_status => cluster_quota::validate(request.object),
@@ -278,14 +283,10 @@ impl Family for Kubernetes {
                 hierarchy::validate::anchor(request.object, request.name, &self.settings.subnamespace_labels)
             }
             _ => Vec::new(),
-        }
-    }
-
-    fn warnings(&self, request: &Admission<'_>) -> Vec<String> {
-        if *request.resource == self.quotas && request.operation == Operation::Create {
-            return validate::quota_warnings(at(request.object, &["spec", "hard"]));
-        }
-        Vec::new()
+        };
+        let is_new = *request.resource == self.quotas && request.operation == Operation::Create;
+        let hard = at(request.object, &["spec", "hard"]).filter(|_| is_new);
+        Remarks { errors, warnings: hard.map(|hard| validate::quota_warnings(Some(hard))).unwrap_or_default() }
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
@@ -306,8 +307,8 @@ impl Family for Kubernetes {
         put_status(object, status)
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        words::words(denial)
+    fn words(&self, denial: &Denial) -> Words {
+        words::words(denial).into()
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {

@@ -75,7 +75,8 @@ impl Desk {
         for family in self.families.iter() {
             family.admit(&mut request(key, old, &mut object, &origin), &view)?;
         }
-        let validate = |family: &Arc<dyn Family>| family.validate(&request(key, old, &mut object, &origin), &view);
+        let validate =
+            |family: &Arc<dyn Family>| family.validate(&request(key, old, &mut object, &origin), &view).errors;
         let errors: Vec<FieldError> = self.families.iter().flat_map(validate).collect();
         if errors.is_empty() { Ok(object) } else { Err(join(&errors)) }
     }
@@ -93,7 +94,7 @@ impl Desk {
     /// What the client is told first.
     fn words(&self, refused: Refused) -> String {
         match refused {
-            Refused::Denied(denials) => self.families.of_policy(&denials[0].resource).unwrap().words(&denials[0]),
+            Refused::Denied(denials) => self.families.of_policy(&denials[0].resource).unwrap().words(&denials[0]).text,
             Refused::Said { refusal, .. } => refusal.message,
             Refused::Unmeasurable { policy, message } => format!("{policy}: {message}"),
             Refused::Invalid(errors) => join(&errors),

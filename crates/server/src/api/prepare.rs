@@ -227,8 +227,9 @@ impl Api {
         let mut errors = Vec::new();
         for family in self.parts().families.iter() {
             let request = write.admission(object);
-            errors.extend(family.validate(&request, &world));
-            warnings.extend(family.warnings(&request));
+            let remarks = family.validate(&request, &world);
+            errors.extend(remarks.errors);
+            warnings.extend(remarks.warnings);
         }
         errors
     }

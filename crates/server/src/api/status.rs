@@ -264,7 +264,7 @@ impl ApiError {
             }
             Refused::Denied(denials) => {
                 let mut words = denials.iter().map(|denial| match families.of_policy(&denial.resource) {
-                    Some(family) => family.words(denial),
+                    Some(family) => family.words(denial).text,
                     None => format!("exceeded quota: {}", denial.name),
                 });
                 let first = words.next().unwrap_or_else(|| "exceeded quota".into());

@@ -230,7 +230,7 @@ impl Server {
             sequencer::start(engine, store, publish, Limits::default()).map_err(ServeError::Thread)?;
         let authenticator = prepared.authenticator(Arc::new(CacheAccounts(Arc::clone(&cache))))?;
         let own = families.clone();
-        let definitions = families.iter().flat_map(|family| family.definitions()).collect();
+        let definitions = families.iter().flat_map(|family| (family.manifest().definitions)()).collect();
         let api = Api::new(Parts {
             cache: Arc::clone(&cache),
             writes: writes.clone(),

@@ -13,7 +13,7 @@ use crate::harness::{Server, request};
 async fn trees() -> Server {
     let server = Server::start();
     for family in families::all(&families::Settings::default()).iter() {
-        for definition in family.definitions() {
+        for definition in (family.manifest().definitions)() {
             server
                 .play(&format!("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions\n  {definition}\n  201"))
                 .await;

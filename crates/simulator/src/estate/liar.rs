@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use families::{
-    Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, PolicyObject, Projected, Refusal, View, World,
+    Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, PolicyObject, Projected, Refusal, Uncompiled,
+    View, Words, World,
 };
-use kinds::field_error::FieldError;
 use ledger::{CHARGE_MAX, Limit};
 use quantity::Amount;
-use rules::{Compiled, GroupResource, Measure, MeasureError, Reach, Subject, Verdict, policy_name};
+use rules::{Compiled, GroupResource, Measure, MeasureError, Subject, Verdict, policy_name};
 use serde_json::Value;
 
 use super::mutation::Mutation;
@@ -64,7 +64,7 @@ impl Family for Liar {
         self.inner.manifest()
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         let mut compiled = match self.inner.compile(policy, world) {
             Err(_) if self.mutation == Mutation::FailsOpen => {
                 return Ok(Compiled { accounts: vec![], rules: vec![], fingerprint: vec![], until_ms: None });
@@ -94,10 +94,6 @@ impl Family for Liar {
         Ok(compiled)
     }
 
-    fn would_look_at(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Vec<(GroupResource, Reach)> {
-        self.inner.would_look_at(policy, world)
-    }
-
     fn measuring(&self) -> String {
         self.inner.measuring()
     }
@@ -121,15 +117,11 @@ impl Family for Liar {
         self.inner.check(change, view)
     }
 
-    fn rank(&self, denial: &Denial) -> Amount {
-        self.inner.rank(denial)
-    }
-
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
         self.inner.project(resource, object, balances)
     }
 
-    fn words(&self, denial: &Denial) -> String {
+    fn words(&self, denial: &Denial) -> Words {
         self.inner.words(denial)
     }
 }

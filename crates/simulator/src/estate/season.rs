@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use families::{Balances, Denial, Family, Manifest, Plural, PolicyObject, Projected, World};
-use kinds::field_error::FieldError;
+use families::{Balances, Denial, Family, Manifest, Plural, PolicyObject, Projected, Uncompiled, Words, World};
 use ledger::{Discipline, Limit, Position, Wait};
 use quantity::{Amount, Format};
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
@@ -47,7 +46,7 @@ impl Family for Season {
         &Manifest { name: "season", policies: &[SEASON], projected: &[TICKET], ..Manifest::EMPTY }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         let opens_ms = policy.object["spec"]["opensMs"].as_i64();
         let is_closed = opens_ms.is_some_and(|opens_ms| world.now_ms() < opens_ms);
         let limit = if is_closed { Amount::ZERO } else { seats(policy.object) };
@@ -58,15 +57,11 @@ impl Family for Season {
         Ok(Compiled { accounts: vec![account], rules: vec![rule], fingerprint: Vec::new(), until_ms: opens_ms })
     }
 
-    fn would_look_at(&self, _: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
-        vec![(TICKET.resource(), Reach::Selected(Arc::new(|_| true)))]
-    }
-
     fn project(&self, _: &GroupResource, _: &mut Value, _: &dyn Balances) -> Projected {
         Projected::Unchanged
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        format!("no seat is left in {}", denial.name)
+    fn words(&self, denial: &Denial) -> Words {
+        format!("no seat is left in {}", denial.name).into()
     }
 }

@@ -4,7 +4,7 @@
 
 use families::{
     Affected, Balances, Cause, Companion, Denial, Family, Manifest, Must, Place, Plural, PolicyObject, Projected,
-    Refusal, View, World, companion_uid,
+    Refusal, Uncompiled, View, Words, World, companion_uid,
 };
 use ledger::{Discipline, Position, SubjectId, Wait};
 
@@ -59,7 +59,7 @@ impl Family for Restaurant {
         }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Vec<FieldError>> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         let opens_ms = policy.object["spec"]["opensMs"].as_i64();
         let is_closed = opens_ms.is_some_and(|opens_ms| world.now_ms() < opens_ms);
         let limit = policy.object["spec"]["limit"].as_i64().filter(|_| !is_closed).unwrap_or(0);
@@ -80,10 +80,6 @@ impl Family for Restaurant {
             fingerprint: Vec::new(),
             until_ms: opens_ms.filter(|_| is_closed),
         })
-    }
-
-    fn would_look_at(&self, _: &PolicyObject<'_>, _: &dyn World) -> Vec<(GroupResource, Reach)> {
-        Vec::new()
     }
 
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
@@ -135,7 +131,7 @@ impl Family for Restaurant {
         Projected::Unchanged
     }
 
-    fn words(&self, denial: &Denial) -> String {
-        format!("there is no plate left on {}", denial.name)
+    fn words(&self, denial: &Denial) -> Words {
+        format!("there is no plate left on {}", denial.name).into()
     }
 }

@@ -82,7 +82,6 @@ proptest! {
                     old, origin: &crate::Origin::default() };
                 let _ = family.admit(&mut request, &world);
                 let _ = family.validate(&request, &world);
-                let _ = family.warnings(&request);
                 family.project(resource, &mut object, &Unused);
             }
             let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object };

@@ -41,7 +41,7 @@ fn admit_as(
             origin: &crate::Origin::default(),
         };
         family.admit(&mut request, world)?;
-        let errors = family.validate(&request, world);
+        let errors = family.validate(&request, world).errors;
         if errors.is_empty() { Ok(()) } else { Err(kinds::field_error::join(&errors)) }
     };
     write("limitranges", Operation::Create, "", &mut range, &Ranges(Vec::new()))?;

@@ -81,7 +81,7 @@ fn a_tree_has_one_parent_each_and_no_circles() {
             old: None,
             origin: &crate::Origin::default(),
         };
-        kinds::field_error::join(&family.validate(&request, &world))
+        kinds::field_error::join(&family.validate(&request, &world).errors)
     };
     assert_eq!(write("app", "hierarchy", parent("org")), "[]");
     assert_eq!(write("app", "hierarchy", json!({})), "[]");

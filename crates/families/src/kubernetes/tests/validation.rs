@@ -2,7 +2,7 @@ use rules::GroupResource;
 use serde_json::{Value, json};
 
 use crate::kubernetes::{Kubernetes, Settings};
-use crate::{Admission, Family, Nothing, Operation};
+use crate::{Admission, Family, Nothing, Operation, Remarks};
 
 /// The errors of writing this object, `|` between them; then the object as admitted.
 fn write(
@@ -24,8 +24,7 @@ fn write(
         origin: &crate::Origin::default(),
     };
     family.admit(&mut request, &Nothing).unwrap();
-    let errors = family.validate(&request, &Nothing);
-    let warnings = family.warnings(&request);
+    let Remarks { errors, warnings } = family.validate(&request, &Nothing);
     let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
     (texts.join(" | "), object, warnings)
 }
