@@ -82,6 +82,18 @@ impl Store for FlakyStore {
     }
 }
 
+/// Commits what belongs together as two batches.
+pub(crate) fn commit_in_halves(store: &mut dyn Store, batch: &Batch) -> Result<(), StoreError> {
+    let mut halves = [Batch::new(), Batch::new()];
+    for (index, row) in batch.rows().enumerate() {
+        halves[usize::from(index * 2 >= batch.len())].push(row);
+    }
+    for entry in batch.entries() {
+        halves[1].append(entry.journal, entry.at_ms, entry.value);
+    }
+    halves.iter().filter(|half| !half.is_empty()).try_for_each(|half| store.commit(half))
+}
+
 /// The mutation that commits a group in two halves.
 struct SplittingStore {
     inner: Box<dyn Store>,
@@ -93,14 +105,7 @@ impl Store for SplittingStore {
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        let mut halves = [Batch::new(), Batch::new()];
-        for (index, row) in batch.rows().enumerate() {
-            halves[usize::from(index * 2 >= batch.len())].push(row);
-        }
-        for entry in batch.entries() {
-            halves[1].append(entry.journal, entry.at_ms, entry.value);
-        }
-        halves.iter().filter(|half| !half.is_empty()).try_for_each(|half| self.inner.commit(half))
+        commit_in_halves(&mut *self.inner, batch)
     }
 
     fn journals(&self) -> Journals {

@@ -3,6 +3,8 @@
 use store::{Batch, Journals, SharedMemory, Space, Store, StoreError, Table, Term, Visit};
 
 use super::ground::Ground;
+use crate::home::commit_in_halves;
+
 use super::mutation::Mutation;
 
 /// Of so many rows one is forgotten.
@@ -56,16 +58,7 @@ impl Store for Tampered {
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
         match (self.mutation, &self.place) {
             (Mutation::OldLeaderWrites, Some(place)) => place.acquire().commit(batch),
-            (Mutation::SplitsAGroup, _) => {
-                let mut halves = [Batch::new(), Batch::new()];
-                for (index, row) in batch.rows().enumerate() {
-                    halves[usize::from(index * 2 >= batch.len())].push(row);
-                }
-                for entry in batch.entries() {
-                    halves[1].append(entry.journal, entry.at_ms, entry.value);
-                }
-                halves.iter().filter(|half| !half.is_empty()).try_for_each(|half| self.inner.commit(half))
-            }
+            (Mutation::SplitsAGroup, _) => commit_in_halves(&mut *self.inner, batch),
             (Mutation::ForgetsARow | Mutation::ForgetsAnObject | Mutation::ForgetsAnEntry, _) => {
                 let kept = self.without_some(batch);
                 self.inner.commit(&kept)
