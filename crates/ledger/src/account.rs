@@ -175,8 +175,7 @@ impl Account {
     /// Whether anybody may wait for room here. Where there is enough for everyone in line, all wait for something else, and what is
     /// let go is no reason to look at them.
     pub fn may_block(&self) -> bool {
-        let room = self.room();
-        self.queue.as_ref().is_some_and(|queue| queue.largest > room)
+        self.queue.as_ref().is_some_and(|queue| queue.largest > self.room())
     }
 
     /// What is left before the number type ends: the only bound on a charge that must not be refused.

@@ -3,6 +3,8 @@
 //! A line is a charge packed into 24 bytes. The amount is kept as bytes because an aligned `i128` would cost a
 //! third more memory for every live charge.
 
+use std::cmp::Ordering;
+
 use quantity::{Amount, Format};
 use smallvec::SmallVec;
 
@@ -158,15 +160,17 @@ pub(crate) fn pairs<'a>(
     left: &'a [Line],
     right: &'a [Line],
 ) -> impl Iterator<Item = (AccountId, Option<&'a Line>, Option<&'a Line>)> {
-    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let (mut left, mut right) = (left, right);
     std::iter::from_fn(move || {
-        let account = match (left.peek(), right.peek()) {
-            (Some(left), Some(right)) => left.account.min(right.account),
-            (Some(only), None) | (None, Some(only)) => only.account,
+        let order = match (left.first(), right.first()) {
+            (Some(left), Some(right)) => left.account.cmp(&right.account),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
             (None, None) => return None,
         };
-        let from_left = left.next_if(|line| line.account == account);
-        let from_right = right.next_if(|line| line.account == account);
+        let from_left = if order.is_le() { left.split_off_first() } else { None };
+        let from_right = if order.is_ge() { right.split_off_first() } else { None };
+        let account = from_left.or(from_right)?.account;
         Some((account, from_left, from_right))
     })
 }

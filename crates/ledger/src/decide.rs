@@ -9,7 +9,7 @@ use crate::account::{AccountId, Balance, Limit, difference, sum};
 use crate::answer::{Denied, Outcome, Reason, Receipt};
 use crate::books::Books;
 use crate::charge::{
-    Charge, Line, Lines, SubjectId, amount_on, larger_of, needs, outside, overlaid, pairs, same_lines, smaller_of,
+    Charge, Line, Lines, SubjectId, amount_on, larger_of, needs, outside, overlaid, same_lines, smaller_of,
 };
 use crate::ledger::Ledger;
 use crate::queue::WAITERS_MAX;
@@ -137,6 +137,7 @@ impl Ledger {
         same.then(|| Verdict::Unchanged { outcome: current.outcome(), sequence: current.sequence })
     }
 
+    #[inline(always)]
     fn judge(
         &self,
         subject: SubjectId,
@@ -157,6 +158,9 @@ impl Ledger {
             return Ok(Verdict::Hold { lines, pending: Box::new(pending) });
         }
         self.check_growth(occupied, &wanted.enforced)?;
+        if wanted.adopted.is_empty() && wanted.in_line.is_empty() {
+            return Ok(Verdict::Charge { lines: wanted.enforced });
+        }
         let Wanted { enforced, adopted, in_line } = wanted;
         let mut lines = enforced;
         if !adopted.is_empty() {
@@ -183,24 +187,19 @@ impl Ledger {
 
     /// Asks every account about the growth on it, and collects every no.
     fn check_growth(&self, occupied: &[Line], wanted: &[Line]) -> Result<(), Denied> {
-        let does_not_fit = |old: Option<&Line>, new: &Line| -> Option<(Charge, Reason)> {
-            let growth = difference(new.amount(), old.map_or(Amount::ZERO, Line::amount));
-            if growth <= Amount::ZERO {
-                return None;
-            }
-            let account = self.known(new.account);
-            let charge = Charge::new(new.account, growth, new.format());
-            let (room, reason) = match account.limit {
-                Limit::Enforced(_) => (account.room(), Reason::OverLimit),
-                _ => (account.room_of_type(), Reason::Overflow),
-            };
-            (growth > room).then_some((charge, reason))
-        };
-        let grown = || pairs(occupied, wanted).filter_map(|(_, old, new)| does_not_fit(old, new?));
-        match grown().next() {
-            None => Ok(()),
-            Some(_) => Err(self.refused_by(grown())),
+        let grown = || needs(occupied, wanted).filter(|(account, growth)| *growth > self.known(*account).room());
+        if grown().next().is_none() {
+            return Ok(());
         }
+        let told = grown().map(|(account, growth)| {
+            let reason = match self.known(account).limit {
+                Limit::Enforced(_) => Reason::OverLimit,
+                Limit::Unlimited | Limit::Observed(_) => Reason::Overflow,
+            };
+            let format = wanted.iter().find(|line| line.account == account).map(Line::format);
+            (Charge::new(account, growth, format.unwrap_or_default()), reason)
+        });
+        Err(self.refused_by(told))
     }
 
     /// The lines with no growth beyond what the number type still holds.

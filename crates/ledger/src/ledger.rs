@@ -78,8 +78,10 @@ pub(crate) struct Step {
 
 impl Step {
     pub fn receipt(mut self, outcome: Outcome) -> Receipt {
-        self.touched.sort_unstable();
-        self.touched.dedup();
+        if !self.touched.is_sorted_by(|left, right| left < right) {
+            self.touched.sort_unstable();
+            self.touched.dedup();
+        }
         Receipt { sequence: self.sequence, outcome, changed: true, woken: self.woken, touched: self.touched }
     }
 }
@@ -275,10 +277,12 @@ impl Ledger {
     /// The one primitive: everything a subject has is exchanged for `lines`. All sums move here and only here, by
     /// exactly the difference between the old lines and the new, so they stay the sum of the lines.
     pub(crate) fn replace(&mut self, slot: u32, lines: Lines, pending: Option<Box<Pending>>, step: &mut Step) {
-        let subject = self.subjects.get_mut(slot);
+        let subject = self.subjects.get(slot);
         let id = subject.id();
-        let old_lines = std::mem::take(&mut subject.lines);
-        let old_pending = subject.pending.take();
+        let (old_lines, old_pending) = match subject.lines.is_empty() && subject.pending.is_none() {
+            true => (Lines::new(), None),
+            false => self.subjects.get_mut(slot).take(),
+        };
         self.leave_pending(id, old_pending.as_deref(), step);
 
         let new_settled = settled_of(pending.as_deref());
@@ -330,9 +334,11 @@ impl Ledger {
         if before != after {
             let blocks = entry.may_block();
             entry.used = sum(difference(entry.used, before.used), after.used);
-            entry.held = sum(difference(entry.held, before.held), after.held);
+            if before.held != after.held {
+                entry.held = sum(difference(entry.held, before.held), after.held);
+            }
             step.touched.push(account);
-            if sum(after.used, after.held) < sum(before.used, before.held) && blocks {
+            if blocks && sum(after.used, after.held) < sum(before.used, before.held) {
                 step.freed.push(account);
             }
         }

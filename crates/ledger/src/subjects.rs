@@ -64,6 +64,11 @@ impl Subject {
         SubjectId(u128::from_le_bytes(self.id))
     }
 
+    /// Leaves it with nothing.
+    pub fn take(&mut self) -> (Lines, Option<Box<Pending>>) {
+        (std::mem::take(&mut self.lines), self.pending.take())
+    }
+
     /// The charges that count as used.
     pub fn settled(&self) -> &Lines {
         match self.pending.as_deref() {
@@ -180,13 +185,12 @@ impl Subjects {
 
 /// The chunk for writing: a copy of its own when a snapshot has it too.
 fn own(chunk: &mut Arc<Vec<Subject>>) -> &mut Vec<Subject> {
-    if Arc::get_mut(chunk).is_none() {
+    let chunk = Arc::make_mut(chunk);
+    if chunk.capacity() < CHUNK {
         // A copy keeps no more room than it needs; a chunk is pushed to until it is full.
-        let mut copy = Vec::with_capacity(CHUNK);
-        copy.extend(chunk.iter().cloned());
-        *chunk = Arc::new(copy);
+        chunk.reserve_exact(CHUNK - chunk.len());
     }
-    Arc::get_mut(chunk).expect("a chunk that was just made has one owner")
+    chunk
 }
 
 /// The table takes its tag from the top bits and the bucket from the low ones.
