@@ -10,6 +10,7 @@ mod evasion;
 mod evictions;
 mod forging;
 mod forms;
+mod hang_ups;
 mod harness;
 mod hostile;
 mod loops;
