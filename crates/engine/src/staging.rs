@@ -29,8 +29,8 @@ use crate::shelves::Shelves;
 /// Objects counted again in the step of a write, and in one slice; of a slice also about how many bytes of them. Others are
 /// let in between.
 pub(crate) const AT_ONCE_MAX: usize = 2000;
-const SLICE_MAX: usize = 256;
-const SLICE_BYTES_MAX: usize = 512 * 1024;
+const SLICE_MAX: usize = 128;
+const SLICE_BYTES_MAX: usize = 256 * 1024;
 
 /// How long a staging stays that nobody goes on with.
 const FORSAKEN_MS: i64 = 30_000;
