@@ -26,9 +26,9 @@ use crate::policies::Installed;
 use crate::recount::namespace_seen;
 use crate::shelves::Shelves;
 
-/// Objects counted again in the step of a write, and in one slice; of a slice also about how many bytes of them. Others are
-/// let in between.
+/// Objects counted again in the step of a write, and in one slice; and about how many bytes of them. Others are let in between.
 pub(crate) const AT_ONCE_MAX: usize = 2000;
+const AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
 const SLICE_MAX: usize = 128;
 const SLICE_BYTES_MAX: usize = 256 * 1024;
 
@@ -110,8 +110,8 @@ impl Engine {
         let name = policy_name(&key.resource, &key.namespace, &key.name);
         let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
         let looks_at = before.into_iter().chain([compiled]).flat_map(|one| &one.rules).flat_map(|rule| &rule.resources);
-        let stored = looks_at.filter_map(|resource| self.shelves.of(resource)).map(|shelf| shelf.len());
-        if stored.sum::<usize>() <= self.at_once_max {
+        let shelves = looks_at.filter_map(|resource| self.shelves.of(resource));
+        if !self.is_too_much(shelves.flat_map(|shelf| shelf.values())) {
             return None;
         }
         if !self.may_be_staged(key, compiled) || before.is_some_and(|before| !self.may_be_staged(key, before)) {
@@ -119,7 +119,7 @@ impl Engine {
         }
         let places = self.moved_places(before, compiled);
         let policies = vec![(key.clone(), compiled.clone())];
-        self.is_too_many(&places).then_some(Stages { namespace: None, policies })
+        self.are_too_many(&places).then_some(Stages { namespace: None, policies })
     }
 
     fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
@@ -139,7 +139,7 @@ impl Engine {
         }
         places.sort();
         places.dedup();
-        self.is_too_many(&places).then_some(Stages { namespace: Some(namespace), policies })
+        self.are_too_many(&places).then_some(Stages { namespace: Some(namespace), policies })
     }
 
     /// What stands in line, and what keeps others, is counted in one step: there are few of those, and their order matters.
@@ -148,9 +148,18 @@ impl Engine {
         !self.keeping.contains(&policy.resource) && !resources.any(|resource| self.is_projected(resource))
     }
 
-    fn is_too_many(&self, places: &Places) -> bool {
-        let objects = places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace));
-        objects.take(self.at_once_max + 1).count() > self.at_once_max
+    fn are_too_many(&self, places: &Places) -> bool {
+        self.is_too_much(places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace)))
+    }
+
+    /// Whether these are more, or larger, than are counted in one step.
+    fn is_too_much<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> bool {
+        let (mut count, mut bytes) = (0, 0);
+        let mut objects = objects;
+        objects.any(|object| {
+            (count, bytes) = (count + 1, bytes + object.json.len());
+            count > self.at_once_max || bytes > AT_ONCE_BYTES_MAX
+        })
     }
 
     /// Puts a write off until what it needs is counted; begins with that, if its sender is about to go on with it.

@@ -145,6 +145,20 @@ fn few_objects_are_counted_in_the_step_and_so_are_all_where_nobody_sends_again()
 }
 
 #[test]
+fn few_objects_that_are_large_are_counted_in_slices_too() {
+    let mut bench = Bench::with(families());
+    for name in ["one", "two", "three"] {
+        let large = json!({"data": {"text": "x".repeat(400_000)}});
+        bench.create("", "configmaps", "a", name, large).unwrap();
+    }
+    let (written, slices) =
+        bench.create_at_length(("example.com", "caps", "a", "cap"), json!({"spec": {"limit": 9}}), |_, _| {});
+    written.unwrap();
+    assert_eq!((slices, bench.used("cap").as_deref()), (3, Some("3")));
+    bench.audit();
+}
+
+#[test]
 fn a_write_that_is_put_off_or_tried_leaves_no_trace() {
     let mut bench = Bench::narrow(families());
     bench.fill("a", 0..9);
