@@ -59,8 +59,11 @@ impl Search<'_> {
             self.steps_left = self.steps_left.checked_sub(1)?;
             let call = &self.calls[index];
             let mut next = model.clone();
-            let said = next.step(&call.op);
             let heard = call.returned.as_ref().map(|returned| &returned.answer);
+            let said = match heard {
+                Some(Answer::Said { said, .. }) => next.follow(&call.op, said),
+                _ => next.step(&call.op),
+            };
             if !agrees(heard, said, next.sequence != model.sequence) {
                 continue;
             }

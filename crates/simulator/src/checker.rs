@@ -85,7 +85,7 @@ fn replay(calls: &[Call], timeline: &[Logged]) -> Result<Model, String> {
         unchanged(&mut model, call)?;
     }
     for logged in timeline {
-        let said = model.step(&logged.op);
+        let said = model.follow(&logged.op, &logged.said);
         if said != logged.said {
             return Err(format!("A3: step {} was {logged:?}, the model says {said:?}", logged.sequence()));
         }

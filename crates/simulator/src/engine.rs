@@ -163,7 +163,7 @@ impl SimEngine {
         let before = self.watch(op);
         let said = self.ask(op);
         if self.setup.shadow {
-            let expected = self.shadow.step(op);
+            let expected = self.shadow.follow(op, &said);
             if said != expected {
                 self.complain(format!("{op:?}\n  ledger says {said:?}\n  model says  {expected:?}"));
             } else if let Err(difference) = compare(&self.ledger, &self.shadow) {
@@ -207,7 +207,7 @@ impl SimEngine {
     fn keep_objects(&mut self, op: &Op, said: &Said, batch: &mut Batch) {
         let mut moved: Vec<u128> = match op {
             Op::Charge { subject, .. } | Op::Release { subject } | Op::Settle { subject } => vec![*subject],
-            Op::Close { .. } => self.objects.iter().copied().collect(),
+            Op::Close { .. } | Op::Sweep { .. } => self.objects.iter().copied().collect(),
             Op::Step { subjects, .. } => subjects.iter().map(|(subject, _)| *subject).collect(),
             _ => vec![],
         };
@@ -357,7 +357,8 @@ impl Before {
             Op::Charge { asked, .. } => keys.extend(asked.iter().map(|(key, ..)| key.clone())),
             Op::Open { key, .. } | Op::SetLimit { key, .. } => drop(keys.insert(key.clone())),
             // These move what others have, by their nature.
-            Op::Close { .. } | Op::Expire { .. } => keys.extend(self.balances.keys().cloned()),
+            Op::Close { .. } | Op::Sweep { .. } | Op::Expire { .. } => keys.extend(self.balances.keys().cloned()),
+            Op::Rename { key, to } => keys.extend([key.clone(), to.clone()]),
             Op::Release { .. } | Op::Settle { .. } | Op::WhatIf { .. } => {}
             Op::Step { settings, subjects } => {
                 for setting in settings {
@@ -403,6 +404,8 @@ impl Before {
                 let woke = match outcome {
                     Outcome::LimitSet => rare::RAISE_WOKE,
                     Outcome::Released => rare::RELEASE_WOKE,
+                    Outcome::Closed if matches!(op, Op::Sweep { .. }) => rare::SWEEP_WOKE,
+                    Outcome::Swept { .. } => rare::SWEEP_WOKE,
                     Outcome::Closed => rare::CLOSE_WOKE,
                     Outcome::Expired(_) => rare::EXPIRY_WOKE,
                     Outcome::Step { .. } => rare::STEP_WOKE,
@@ -437,6 +440,21 @@ impl Before {
             (Op::Close { key }, _) => {
                 let had = self.balances.get(key).is_some_and(|(used, held, _)| used + held > 0);
                 engine.rare.met_if(had, rare::CLOSED_WITH_SUBJECTS);
+            }
+            (Op::Rename { key, .. }, _) => {
+                let (used, held, waiting) = self.balances.get(key).copied().unwrap_or_default();
+                engine.rare.met_if(used + held > 0, rare::RENAMED_WITH_SUBJECTS);
+                engine.rare.met_if(waiting > 0, rare::RENAMED_WITH_LINE);
+            }
+            (Op::Sweep { key, .. }, outcome) => {
+                let after = engine.balances();
+                let others = self.balances.iter().filter(|(other, _)| *other != key);
+                let moved = others.filter(|(other, before)| after.get(*other).is_some_and(|after| after != *before));
+                let along = moved.count() > 0;
+                let in_parts = matches!(outcome, Outcome::Swept { swept, .. } if !swept.is_empty());
+                engine.rare.met_if(in_parts, rare::SWEPT_IN_PARTS);
+                engine.rare.met_if(along, rare::SWEPT_ALONG);
+                engine.rare.met_if(*outcome == Outcome::Closed, rare::SWEPT_WHOLE);
             }
             (Op::Step { settings, subjects }, Outcome::Step { queued }) => {
                 let opens = settings.iter().any(|setting| {

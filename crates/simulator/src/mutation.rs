@@ -45,9 +45,13 @@ pub enum Mutation {
     SplitsAStep,
     /// Who is put in line lets go of what it has.
     WaiterLosesWhatItHad,
+    /// An account that gets another name loses what is charged on it.
+    RenameForgetsCharges,
+    /// Whoever lets go of an account keeps what it has on those that go with it.
+    SweepsAlone,
 }
 
-pub const ALL: [Mutation; 19] = [
+pub const ALL: [Mutation; 21] = [
     Mutation::AnswersBeforeDurable,
     Mutation::SyncDoesNothing,
     Mutation::ForgetsARow,
@@ -67,7 +71,12 @@ pub const ALL: [Mutation; 19] = [
     Mutation::UndoneStepLeavesATrace,
     Mutation::SplitsAStep,
     Mutation::WaiterLosesWhatItHad,
+    Mutation::RenameForgetsCharges,
+    Mutation::SweepsAlone,
 ];
+
+/// What no policy's name begins with.
+const NOBODY: &str = "nobody";
 
 impl Mutation {
     /// What the broken engine does instead of the step it was asked for.
@@ -80,6 +89,7 @@ impl Mutation {
             (Mutation::ExpiresEarly, Op::Expire { now }) if turn.is_multiple_of(2) => {
                 Op::Expire { now: now.saturating_add(2) }
             }
+            (Mutation::SweepsAlone, Op::Sweep { key, max, .. }) => Op::Sweep { key, with: NOBODY, max },
             (Mutation::SplitsAStep, Op::Step { settings, mut subjects }) if subjects.len() > 1 => {
                 subjects.truncate(1);
                 Op::Step { settings, subjects }
@@ -101,6 +111,11 @@ impl Mutation {
     pub fn afterthought(self, op: &Op, said: &Said, turn: u64) -> Option<Op> {
         if let (Mutation::UndoneStepLeavesATrace, Op::Step { settings, .. }, Said::Denied(_)) = (self, op, said) {
             return Some(Op::Step { settings: settings.clone(), subjects: vec![] });
+        }
+        if let (Mutation::RenameForgetsCharges, Op::Rename { to, .. }, Said::Done { changed: true, .. }) =
+            (self, op, said)
+        {
+            return Some(Op::Sweep { key: to.clone(), with: NOBODY, max: 1 });
         }
         let Op::Charge { subject, asked, .. } = op else { return None };
         let Said::Denied(lines) = said else { return None };

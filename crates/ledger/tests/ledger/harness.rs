@@ -21,7 +21,7 @@ impl Pair {
     pub fn step(&mut self, op: &Op) -> Result<Said, String> {
         let digest = self.ledger.digest();
         let said = step(&mut self.ledger, op);
-        let expected = self.model.step(op);
+        let expected = self.model.follow(op, &said);
         if said != expected {
             return Err(format!("{op:?}\n  ledger says {said:?}\n  model says  {expected:?}"));
         }

@@ -26,6 +26,14 @@ pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
             None => Said::Error("unknown account"),
             Some(account) => of_result(ledger.close(account)),
         },
+        Op::Rename { key, to } => match ledger.account(&name(key)) {
+            None => Said::Error("unknown account"),
+            Some(account) => rename(ledger, account, to),
+        },
+        Op::Sweep { key, with, max } => match ledger.account(&name(key)) {
+            None => Said::Error("unknown account"),
+            Some(account) => sweep(ledger, account, with, *max),
+        },
         Op::Charge { subject, asked, standing } => {
             let charges = charges(ledger, asked);
             match ledger.charge(SubjectId(*subject), &charges, &to_standing(standing)) {
@@ -61,6 +69,29 @@ pub fn step(ledger: &mut Ledger, op: &Op) -> Said {
             }
         }
     }
+}
+
+fn rename(ledger: &mut Ledger, account: AccountId, to: &Key) -> Said {
+    let before = ledger.sequence();
+    match ledger.rename(account, name(to)) {
+        Ok(()) => {
+            let sequence = ledger.sequence();
+            Said::Done { sequence, changed: sequence != before, outcome: Outcome::Renamed, woken: vec![] }
+        }
+        Err(error) => Said::Error(error_word(&error)),
+    }
+}
+
+/// The ledger says how many are left, and not who let go.
+fn sweep(ledger: &mut Ledger, account: AccountId, with: &str, max: usize) -> Said {
+    let before = ledger.subjects_of(account);
+    let mut said = of_result(ledger.sweep(account, |key| key.policy.starts_with(with), max));
+    if let Said::Done { outcome: Outcome::Swept { swept, .. }, .. } = &mut said {
+        let after = ledger.subjects_of(account);
+        swept.extend(before.iter().filter(|subject| !after.contains(subject)).map(|subject| subject.0));
+        swept.sort_unstable();
+    }
+    said
 }
 
 /// Plans a step of several parts, limits last: the order of the calls is not to matter.
@@ -232,7 +263,7 @@ fn of_receipt(receipt: Receipt) -> Said {
         ledger::Outcome::Expired { subjects } => Outcome::Expired(plain(subjects)),
         ledger::Outcome::LimitSet => Outcome::LimitSet,
         ledger::Outcome::Closed => Outcome::Closed,
-        ledger::Outcome::Swept { left } => Outcome::Swept { left },
+        ledger::Outcome::Swept { left } => Outcome::Swept { swept: vec![], left },
         ledger::Outcome::Step { queued } => Outcome::Step { queued: plain(queued) },
     };
     Said::Done { sequence: receipt.sequence, changed: receipt.changed, outcome, woken: plain(receipt.woken) }

@@ -25,16 +25,20 @@ impl Choose for Bytes<'_> {
 pub struct World {
     pub policies: u64,
     pub subjects: u64,
+    /// Whether some accounts are let go of in parts: whom that takes first differs between two ledgers that say the same.
+    pub sweeps_in_parts: bool,
 }
 
 impl Default for World {
     fn default() -> World {
-        World { policies: 2, subjects: 7 }
+        World { policies: 2, subjects: 7, sweeps_in_parts: true }
     }
 }
 
 const UNIT: i128 = 1_000_000_000;
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
+/// How policies are called that are let go of.
+const GONE: &str = "gone";
 
 impl World {
     /// One step. Charges dominate; limits are low enough that about a third of them do not fit.
@@ -52,6 +56,17 @@ impl World {
             24..=26 => Op::Open { key: self.key(choose), limit: limit(choose) },
             27 | 28 => Op::SetLimit { key: self.key(choose), limit: limit(choose) },
             29 => Op::Close { key: self.key(choose) },
+            30 => {
+                let key = self.key(choose);
+                let to = if choose.below(3) == 0 { self.key(choose) } else { gone(choose) };
+                // Some come back.
+                if choose.below(4) == 0 { Op::Rename { key: to, to: key } } else { Op::Rename { key, to } }
+            }
+            31 => {
+                let key = if choose.below(4) == 0 { self.key(choose) } else { gone(choose) };
+                let max = 1 + usize::try_from(choose.below(3)).unwrap_or(0);
+                Op::Sweep { key, with: GONE, max: if self.sweeps_in_parts { max } else { usize::MAX } }
+            }
             _ => Op::WhatIf { subject: self.subject(choose), asked: self.asked(choose) },
         }
     }
@@ -121,6 +136,10 @@ impl World {
 
 fn key(policy: u64, resource: &str) -> Key {
     Key::new(format!("pool-{policy}"), resource)
+}
+
+fn gone(choose: &mut impl Choose) -> Key {
+    Key::new(format!("{GONE}-{}", choose.below(3)), RESOURCES[0])
 }
 
 fn amount(choose: &mut impl Choose) -> i128 {

@@ -8,3 +8,4 @@ pub mod generate;
 pub mod model;
 pub mod ops;
 mod step;
+mod sweep;

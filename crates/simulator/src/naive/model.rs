@@ -21,8 +21,8 @@ pub(super) struct Account {
 
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
-    sequence: u64,
-    lines: Lines,
+    pub sequence: u64,
+    pub lines: Lines,
     pub state: State,
 }
 
@@ -50,7 +50,7 @@ impl Subject {
         }
     }
 
-    fn occupied(&self, key: &Key) -> i128 {
+    pub fn occupied(&self, key: &Key) -> i128 {
         match &self.state {
             State::Held { settled, .. } => amount(settled, key).max(amount(&self.lines, key)),
             State::Charged | State::Waiting { .. } => self.settled(key),
@@ -67,7 +67,7 @@ impl Subject {
     }
 
     /// What it waits for of an account beyond what it has.
-    fn need(&self, key: &Key) -> i128 {
+    pub fn need(&self, key: &Key) -> i128 {
         match &self.state {
             State::Waiting { waited_for, has, .. } if waited_for.contains(key) => {
                 amount(&self.lines, key) - amount(has, key)
@@ -76,7 +76,7 @@ impl Subject {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.occupied_lines().is_empty() && !matches!(self.state, State::Waiting { .. })
     }
 }
@@ -98,11 +98,21 @@ pub(super) fn amount(lines: &Lines, key: &Key) -> i128 {
 pub(super) type Place = (Reverse<i64>, i64, String, u128);
 
 impl Model {
+    /// Where a step may be done in more than one way, the way it was done is what was `told` of it, if that is one of them.
+    pub fn follow(&mut self, op: &Op, told: &Said) -> Said {
+        match op {
+            Op::Sweep { key, with, max } => self.sweep(key, with, *max, Some(told)),
+            op => self.step(op),
+        }
+    }
+
     pub fn step(&mut self, op: &Op) -> Said {
         match op {
             Op::Open { key, limit } => self.open(key, *limit),
             Op::SetLimit { key, limit } => self.set_limit(key, *limit),
             Op::Close { key } => self.close(key),
+            Op::Rename { key, to } => self.rename(key, to),
+            Op::Sweep { key, with, max } => self.sweep(key, with, *max, None),
             Op::Charge { subject, asked, standing } => self.charge(*subject, asked, standing),
             Op::Release { subject } => match self.subjects.contains_key(subject) {
                 false => self.unchanged(Outcome::Released),
@@ -191,7 +201,7 @@ impl Model {
         }
     }
 
-    fn close(&mut self, key: &Key) -> Said {
+    pub(super) fn close(&mut self, key: &Key) -> Said {
         if !self.accounts.contains_key(key) {
             return Said::Error("unknown account");
         }

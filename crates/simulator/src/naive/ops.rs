@@ -56,6 +56,16 @@ pub enum Op {
     Close {
         key: Key,
     },
+    Rename {
+        key: Key,
+        to: Key,
+    },
+    /// At most so many let go of what they have on it, and on the accounts of policies whose names begin so.
+    Sweep {
+        key: Key,
+        with: &'static str,
+        max: usize,
+    },
     Charge {
         subject: u128,
         asked: Asked,
@@ -116,7 +126,10 @@ pub enum Outcome {
     Expired(Vec<u128>),
     LimitSet,
     Closed,
+    Renamed,
+    /// Who let go; whom it takes first is not promised.
     Swept {
+        swept: Vec<u128>,
         left: usize,
     },
     /// Of a step of several parts: who is in line after it.
