@@ -1,7 +1,7 @@
 //! Writes, alone and several at once: every refusal comes first, most specific first; after the ledger said yes nothing can
 //! fail.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use kinds::field_error::FieldError;
@@ -78,7 +78,8 @@ impl Engine {
         let (now_ms, counts) = (writes.now_ms, !writes.dry_run);
         self.origin = self.own.clone();
         self.advance(now_ms);
-        let namespaces: HashSet<Arc<str>> = writes.writes.iter().map(|(key, _)| key.namespace.clone()).collect();
+        // In an order of their own: what follows is numbered as it is done.
+        let namespaces: BTreeSet<Arc<str>> = writes.writes.iter().map(|(key, _)| key.namespace.clone()).collect();
         namespaces.iter().for_each(|namespace| self.bring_up(namespace, now_ms));
         let moved_from = self.touched.len();
         let mut written = self.write_together(writes);
