@@ -86,6 +86,11 @@ impl Engine {
         self.engine.revision()
     }
 
+    /// How many objects may be counted again in the step of a write: few, for whoever wants to see what happens then.
+    pub fn count_at_once(&mut self, max: usize) {
+        self.engine.count_at_once(max);
+    }
+
     /// How many objects are stored otherwise than the configuration of encryption says.
     pub fn outdated(&self) -> usize {
         self.outdated.len()

@@ -1,11 +1,13 @@
 //! Whether one answer was right, by the state it was given on: what was let in fits, what was refused does not and left no
-//! trace.
+//! trace, and of several writes all happened or none.
 
 use std::sync::Arc;
 
 use families::Denial;
-use serde_json::{Value, json};
-use server::core::Refused;
+use ledger::SubjectId;
+use serde_json::json;
+use server::core::{EventKind, Expect, ObjectKey, Refused};
+use store::Table;
 
 use super::durable::{Added, Durable};
 use super::judge::Found;
@@ -15,14 +17,28 @@ use super::request::{Request, Verb};
 /// What a request was answered, as far as it is compared.
 #[derive(Clone, Debug)]
 pub enum Said {
-    Written {
-        uid: u128,
-        revision: u64,
-    },
-    Refused(Refused),
+    /// Uid and revision of each object.
+    Written(Vec<(u128, u64)>),
+    /// With the place of the first that was.
+    Refused(usize, Refused),
     /// The answer to a dry run.
     Would,
+    /// It is sent again when what it needs is counted, which may have begun.
+    PutOff {
+        begun: bool,
+    },
+    /// A slice of that.
+    Counted {
+        is_last: Option<bool>,
+    },
     Published,
+}
+
+impl Said {
+    /// Whether the client is told this.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Said::Written(_) | Said::Refused(..) | Said::Would)
+    }
 }
 
 /// One command, alone in its group.
@@ -40,47 +56,108 @@ const CONSUMERS: [&str; 5] = ["pods", "configmaps", "services", "persistentvolum
 /// What an object takes that is more than is counted of one.
 const TOO_MUCH: i128 = 1 << 96;
 
+pub fn is_consumer(key: &ObjectKey) -> bool {
+    CONSUMERS.contains(&&*key.resource.to_string())
+}
+
 impl Step<'_> {
     pub fn judge(&self) -> Result<(), String> {
-        let Step { request, added, said, before, .. } = self;
-        let told = request.told();
-        let time_moved = added.told_ms != before.told_ms;
-        let stays = request.dry_run || matches!(said, Said::Refused(_));
-        if stays && !time_moved && !(added.batch.is_empty() && added.events.is_empty()) {
-            let rows: Vec<String> = added.batch.rows().map(|row| format!("{}:{:?}", row.table.0, row.key)).collect();
-            return Err(format!("B6: {told}: {said:?}, and {rows:?} were written, {:?} told", added.events));
-        }
-        if request.dry_run || !CONSUMERS.contains(&&*request.key.resource.to_string()) {
-            return Ok(());
-        }
-        let (value, status) = match &request.verb {
-            Verb::Create(value) => (value, false),
-            Verb::Update { value, status, .. } => (value, *status),
-            Verb::Delete { .. } => return Ok(()),
-        };
-        let leaves = value["metadata"]["deletionTimestamp"].is_string();
+        let Step { request, said, .. } = self;
+        self.judge_traces()?;
+        self.judge_entries()?;
+        let consumes = request.parts().all(|(key, _)| is_consumer(key));
         match said {
-            Said::Written { uid, .. } if !status && !time_moved => self.judge_written(*uid, leaves),
-            Said::Refused(Refused::Denied(denials)) if !self.is_denial_right(value, denials) => {
-                Err(format!("A4: {told}: {said:?}, although it fits"))
+            Said::Written(written) if !self.time_moved() => {
+                if request.together.is_some() {
+                    self.judge_happened()?;
+                }
+                if consumes { self.judge_written(written) } else { Ok(()) }
+            }
+            Said::Refused(_, Refused::Denied(denials)) if consumes && !self.is_denial_right(denials) => {
+                Err(format!("A4: {}: {said:?}, although it fits", request.told()))
+            }
+            Said::Refused(place, refused) if !self.time_moved() && !self.is_refusal_true(*place, refused) => {
+                Err(format!("A4: {}: {said:?}, which is not so", request.told()))
             }
             _ => Ok(()),
         }
     }
 
-    /// What was let in fits, and no policy looks there that cannot be evaluated.
-    fn judge_written(&self, uid: u128, leaves: bool) -> Result<(), String> {
-        let Step { request, found_before, found, .. } = self;
-        if let Some(policy) = self.broken().filter(|_| !leaves) {
-            return Err(format!("A3: {}: let in, although {policy} cannot be evaluated", request.told()));
+    fn time_moved(&self) -> bool {
+        self.added.told_ms != self.before.told_ms
+    }
+
+    /// What did not happen leaves no trace; what is only counted is seen in the ledger alone.
+    fn judge_traces(&self) -> Result<(), String> {
+        let Step { request, said, added, .. } = self;
+        let counts = matches!(said, Said::Counted { .. } | Said::PutOff { begun: true });
+        let stays = counts || !matches!(said, Said::Written(_) | Said::Published);
+        if !stays || self.time_moved() {
+            return Ok(());
         }
-        let of = |found: &Found| found.charged.get(&ledger::SubjectId(uid)).cloned().unwrap_or_default();
-        let (had, has): (Sums, Sums) = (of(found_before), of(found));
-        for (key, amount) in has {
-            let grew = amount > had.get(&key).copied().unwrap_or_default();
+        // With what is counted again comes when it is due.
+        let may_be = |table: Table| counts && table != Table::OBJECTS;
+        let rows = added.batch.rows().filter(|row| !may_be(row.table));
+        let rows: Vec<String> = rows.map(|row| format!("{}:{:?}", row.table.0, row.key)).collect();
+        let entries = added.batch.entries().count();
+        if rows.is_empty() && entries == 0 && added.events.is_empty() {
+            return Ok(());
+        }
+        let told = request.told();
+        Err(format!("B6: {told}: {said:?}, and {rows:?} and {entries} entries were written, {:?} told", added.events))
+    }
+
+    /// The entries of several writes are appended with them, once, or not at all.
+    fn judge_entries(&self) -> Result<(), String> {
+        let Step { request, said, added, .. } = self;
+        let times = usize::from(matches!(said, Said::Written(_)));
+        for wanted in request.together.iter().flat_map(|together| &together.entries) {
+            let found = added.batch.entries().filter(|entry| entry.value == wanted.as_bytes()).count();
+            if found != times {
+                return Err(format!("B5: {}: {said:?}, and {wanted:?} was appended {found} times", request.told()));
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was asked for was done.
+    fn judge_happened(&self) -> Result<(), String> {
+        let Step { request, added, .. } = self;
+        for (key, verb) in request.parts() {
+            let kind = match verb {
+                Verb::Create(_) => EventKind::Added,
+                Verb::Update { .. } => EventKind::Modified,
+                Verb::Delete { .. } => EventKind::Deleted,
+            };
+            if !added.events.iter().any(|told| told.key == *key && told.kind == kind) {
+                return Err(format!("B5: {}: of this {key} did not happen", request.told()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was let in fits, and no policy looks there that cannot be evaluated.
+    fn judge_written(&self, written: &[(u128, u64)]) -> Result<(), String> {
+        let Step { request, found_before, found, .. } = self;
+        let of = |found: &Found, uid| found.charged.get(&SubjectId(uid)).cloned().unwrap_or_default();
+        let mut grew = Sums::new();
+        // What is reported has happened, and fits or not.
+        for ((key, verb), (uid, _)) in request.parts().zip(written).filter(|((_, verb), _)| !verb.is_status()) {
+            let stays = verb.value().is_some_and(|value| !value["metadata"]["deletionTimestamp"].is_string());
+            if let Some(policy) = self.broken(key).filter(|_| stays) {
+                return Err(format!("A3: {}: let in, although {policy} cannot be evaluated", request.told()));
+            }
+            for (key, amount) in of(found, *uid) {
+                *grew.entry(key).or_default() += amount;
+            }
+            for (key, amount) in of(found_before, *uid) {
+                *grew.entry(key).or_default() -= amount;
+            }
+        }
+        for (key, grew) in grew {
             let limit = found.limits.get(&(key.0.clone(), key.1.clone())).copied().flatten();
             let used = found.used.get(&key).copied().unwrap_or_default();
-            if grew && key.2.is_empty() && limit.is_some_and(|limit| used > limit) {
+            if grew > 0 && key.2.is_empty() && limit.is_some_and(|limit| used > limit) {
                 return Err(format!("A3: {}: let in, and {key:?} is over its limit: {used}", request.told()));
             }
         }
@@ -88,40 +165,86 @@ impl Step<'_> {
     }
 
     /// A policy that cannot be evaluated and would look at the object.
-    fn broken(&self) -> Option<String> {
-        let (resource, namespace) = (self.request.key.resource.to_string(), &*self.request.key.namespace);
+    fn broken(&self, key: &ObjectKey) -> Option<String> {
+        let (resource, namespace) = (key.resource.to_string(), &*key.namespace);
         let mut broken = self.before.stored().expected().broken.into_iter();
         let found = broken.find(|one| one.resources.contains(&&*resource) && one.reach.contains(namespace));
         found.map(|one| one.policy)
     }
 
-    /// Whether some policy has a reason to refuse an object like this.
-    fn is_denial_right(&self, value: &Value, denials: &[Denial]) -> bool {
+    /// Whether what a refusal says of the stored object, or of its namespace, is so.
+    fn is_refusal_true(&self, place: usize, refused: &Refused) -> bool {
+        let Step { request, before, .. } = self;
+        let Some((key, verb)) = request.parts().nth(place) else { return false };
+        let stored = before.objects.get(key);
+        let expect = match verb {
+            Verb::Create(_) => Expect::default(),
+            Verb::Update { expect, .. } | Verb::Delete { expect } => *expect,
+        };
+        let is_create = matches!(verb, Verb::Create(_));
+        let makes_it = |(other, verb): (&ObjectKey, &Verb)| {
+            matches!(verb, Verb::Create(_)) && other.resource.is("", "namespaces") && other.name == key.namespace
+        };
+        match refused {
+            Refused::AlreadyExists => is_create && stored.is_some(),
+            Refused::NotFound => !is_create && stored.is_none(),
+            Refused::Conflict { revision } => {
+                expect.revision != Some(*revision) && stored.is_some_and(|kept| kept.revision == *revision)
+            }
+            Refused::UidMismatch { stored: uid } => {
+                expect.uid != Some(*uid) && stored.is_some_and(|kept| kept.uid == *uid)
+            }
+            Refused::NamespaceNotFound => {
+                let is_there = before.get("", "namespaces", "", &key.namespace).is_some();
+                is_create && !is_there && !request.parts().take(place).any(makes_it)
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether some policy has a reason to refuse objects like these.
+    fn is_denial_right(&self, denials: &[Denial]) -> bool {
         let Step { request, before, found_before, added, .. } = self;
-        let mut value = value.clone();
-        let stored = before.objects.get(&request.key);
-        let uid = stored.map_or(u128::MAX, |kept| kept.uid.0);
-        value["metadata"]["uid"] = json!(uuid::Uuid::from_u128(uid).to_string());
-        let mut after = before.stored();
-        after.now_ms = added.told_ms;
-        let shelf = after.objects.entry(request.key.resource.to_string()).or_default();
-        shelf.retain(|one| super::naive::uid(one) != uid);
         // Whoever does not say what it needs is refused by quotas on that.
+        let says_nothing =
+            |verb: &Verb| verb.value().is_some_and(|value| value["spec"]["containers"][0]["resources"] == json!({}));
         let broken = before.stored().expected().broken;
         let is_broken = |denial: &Denial| broken.iter().any(|broken| *broken.policy == *denial.policy);
-        let says_nothing = value["spec"]["containers"][0]["resources"] == json!({});
-        shelf.push(Arc::new(value));
+        // By another time than the last one, others may have been there.
+        if self.time_moved() || request.parts().any(|(_, verb)| says_nothing(verb)) || denials.iter().any(is_broken) {
+            return true;
+        }
+        let mut after = before.stored();
+        after.now_ms = added.told_ms;
+        let mut uids = Vec::new();
+        for (place, (key, verb)) in request.parts().enumerate() {
+            let uid = before.objects.get(key).map_or(u128::MAX - place as u128, |kept| kept.uid.0);
+            uids.push(uid);
+            let shelf = after.objects.entry(key.resource.to_string()).or_default();
+            shelf.retain(|one| super::naive::uid(one) != uid);
+            if let Some(mut value) = verb.value().cloned() {
+                value["metadata"]["uid"] = json!(uuid::Uuid::from_u128(uid).to_string());
+                shelf.push(Arc::new(value));
+            }
+        }
         let expected = after.expected();
-        let wanted = expected.charged.get(&uid).cloned().unwrap_or_default();
-        let had = found_before.charged.get(&ledger::SubjectId(uid)).cloned().unwrap_or_default();
-        let lacks = wanted.iter().any(|(key, amount)| {
-            let more = amount - had.get(key).copied().unwrap_or_default();
+        let mut grew = Sums::new();
+        let mut cannot_be = false;
+        for uid in uids {
+            let wanted = expected.charged.get(&uid).cloned().unwrap_or_default();
+            let had = found_before.charged.get(&SubjectId(uid)).cloned().unwrap_or_default();
+            cannot_be |= wanted.iter().any(|(key, amount)| {
+                let more = amount - had.get(key).copied().unwrap_or_default();
+                more > 0 && (key.1 == "unevaluated" || *amount == TOO_MUCH)
+            });
+            wanted.into_iter().for_each(|(key, amount)| *grew.entry(key).or_default() += amount);
+            had.into_iter().for_each(|(key, amount)| *grew.entry(key).or_default() -= amount);
+        }
+        let lacks = |(key, more): (&(String, String, String), &i128)| {
             let limit = expected.limits.get(&(key.0.clone(), key.1.clone())).copied().flatten();
             let used = found_before.used.get(key).copied().unwrap_or_default();
-            let is_over = key.2.is_empty() && limit.is_some_and(|limit| used + more > limit);
-            more > 0 && (is_over || key.1 == "unevaluated" || *amount == TOO_MUCH)
-        });
-        // By another time than the last one, others may have been there.
-        lacks || says_nothing || denials.iter().any(is_broken) || added.told_ms != before.told_ms
+            *more > 0 && key.2.is_empty() && limit.is_some_and(|limit| used + more > limit)
+        };
+        cannot_be || grew.iter().any(lacks)
     }
 }

@@ -12,6 +12,7 @@ use quantity::Amount;
 use serde_json::Value;
 use server::core::Cache;
 
+use super::apart::{Apart, is_apart, judge_apart, judge_strangers};
 use super::durable::Durable;
 use super::naive::{self, Expected, Stored, Sums, name_of, nanos};
 use super::season::SEASONS;
@@ -43,6 +44,8 @@ pub struct Found {
     pub used: Sums,
     pub limits: BTreeMap<(String, String), Option<i128>>,
     pub broken: usize,
+    /// What is no policy's.
+    pub apart: Apart,
 }
 
 /// What pools have granted, by policy and namespace.
@@ -56,6 +59,7 @@ pub fn judge(durable: &Durable, is_exact: bool) -> Result<Found, String> {
     let expected = stored.expected();
     let mut found = Found { broken: expected.broken.len(), limits: expected.limits.clone(), ..Found::default() };
     let mut granted = Granted::new();
+    found.apart = judge_apart(&ledger)?;
     judge_subjects(durable, &ledger, &expected, is_exact, &mut found, &mut granted)?;
     judge_accounts(&stored, &ledger, &expected, &found)?;
     judge_lines(durable, &ledger, &found)?;
@@ -105,8 +109,7 @@ fn judge_subjects(
         }
         found.charged.insert(subject, charged);
     }
-    same!(ledger.subjects_live(), live.len(), "subjects, of which each has an object");
-    Ok(())
+    judge_strangers(durable, ledger, &live)
 }
 
 /// Accounts: all that policies list, parts of these, and no others.
@@ -114,7 +117,7 @@ fn judge_accounts(stored: &Stored, ledger: &Ledger, expected: &Expected, found: 
     let mut seen = BTreeSet::new();
     let sized = stored.all(naive::POOLS).iter().filter(|pool| pool["spec"]["nodes"].is_object());
     let sized: BTreeSet<String> = sized.map(|pool| naive::policy(naive::POOLS, pool)).collect();
-    for (key, balance) in ledger.balances() {
+    for (key, balance) in ledger.balances().filter(|(key, _)| !is_apart(&key.policy)) {
         let (policy, name, bucket) = (key.policy.to_string(), key.resource.to_string(), key.bucket.to_string());
         let limit = expected.limits.get(&(policy.clone(), name.clone()));
         let limit = limit.ok_or_else(|| format!("{key} is an account that no policy lists"))?;
@@ -249,7 +252,8 @@ fn judge_some_balances(
 ) -> Result<(), String> {
     let ledger = durable.ledger()?;
     let mut known: BTreeMap<&str, BTreeMap<(&str, &str), _>> = BTreeMap::new();
-    for (key, balance) in ledger.balances().filter(|(key, balance)| counts(&key.policy, &key.bucket, balance.used)) {
+    let of_policies = ledger.balances().filter(|(key, _)| !is_apart(&key.policy));
+    for (key, balance) in of_policies.filter(|(key, balance)| counts(&key.policy, &key.bucket, balance.used)) {
         known.entry(&key.policy).or_default().insert((&key.resource, &key.bucket), (balance.used, balance.limit));
     }
     for (policy, known) in known {
@@ -317,10 +321,10 @@ fn amounts(list: &Value) -> BTreeMap<String, i128> {
     list.as_object().into_iter().flatten().map(|(name, amount)| (name.clone(), sum(amount))).collect()
 }
 
-/// Charges by key.
+/// Charges on accounts of policies, by key.
 fn named(ledger: &Ledger, charges: &[ledger::Charge]) -> Sums {
     let named = charges.iter().filter_map(|charge| {
-        let key = ledger.key(charge.account)?;
+        let key = ledger.key(charge.account).filter(|key| !is_apart(&key.policy))?;
         Some(((key.policy.to_string(), key.resource.to_string(), key.bucket.to_string()), charge.amount.nanos()))
     });
     named.collect()

@@ -1,6 +1,7 @@
 //! Mistakes of a family: everything is asked of the real one, and one answer is wrong.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use families::{
@@ -14,13 +15,24 @@ use serde_json::Value;
 
 use super::mutation::Mutation;
 
-pub fn of(mutation: Mutation, inner: Arc<dyn Family>) -> Arc<dyn Family> {
-    Arc::new(Liar { inner, mutation, seen: Mutex::default() })
+/// What a family is not told, and has to know for some mistakes.
+#[derive(Default)]
+pub struct Lies {
+    /// For which staging a policy is compiled, none is 0; and which of them is under way.
+    pub compiles_for: AtomicU64,
+    pub staging: AtomicU64,
+    /// Whether something is being written, and not only counted.
+    pub is_writing: AtomicBool,
+}
+
+pub fn of(mutation: Mutation, inner: Arc<dyn Family>, lies: &Arc<Lies>) -> Arc<dyn Family> {
+    Arc::new(Liar { inner, mutation, lies: lies.clone(), seen: Mutex::default() })
 }
 
 struct Liar {
     inner: Arc<dyn Family>,
     mutation: Mutation,
+    lies: Arc<Lies>,
     /// What each policy said when it was first compiled.
     seen: Mutex<BTreeMap<Arc<str>, Value>>,
 }
@@ -29,6 +41,17 @@ struct LyingMeasure {
     inner: Arc<dyn Measure>,
     mutation: Mutation,
     is_edited: bool,
+    lies: Arc<Lies>,
+    compiled_for: u64,
+}
+
+impl LyingMeasure {
+    /// Whether it is a shadow's, and does not see what is written.
+    fn is_blind(&self) -> bool {
+        self.compiled_for > 0
+            && self.compiled_for == self.lies.staging.load(Ordering::Relaxed)
+            && self.lies.is_writing.load(Ordering::Relaxed)
+    }
 }
 
 impl Measure for LyingMeasure {
@@ -38,6 +61,7 @@ impl Measure for LyingMeasure {
         let mut said: Vec<_> = out.lines.drain(before..).collect();
         match self.mutation {
             Mutation::ForgetsParts if self.is_edited => said.retain(|line| line.bucket.is_none()),
+            Mutation::ShadowIsBlind if self.is_blind() => said.clear(),
             Mutation::DropsWhatIsTooMuch if said.iter().any(|line| line.amount > CHARGE_MAX) => said.clear(),
             _ => {}
         }
@@ -88,8 +112,10 @@ impl Family for Liar {
             _ => {}
         }
         let is_edited = self.is_edited(policy);
+        let compiled_for = self.lies.compiles_for.load(Ordering::Relaxed);
         for rule in &mut compiled.rules {
-            rule.measure = Arc::new(LyingMeasure { inner: rule.measure.clone(), mutation: self.mutation, is_edited });
+            let (inner, mutation, lies) = (rule.measure.clone(), self.mutation, self.lies.clone());
+            rule.measure = Arc::new(LyingMeasure { inner, mutation, is_edited, lies, compiled_for });
         }
         Ok(compiled)
     }

@@ -72,8 +72,12 @@ impl World {
 
     /// A client goes away, wherever its request is.
     fn hang_up(&mut self) {
-        let asking = |at: &usize| self.clients[*at].asked.is_some();
-        let Some(client) = (0..self.clients.len()).find(asking) else { return };
+        // Above all somebody for whom something is being counted.
+        let counts_for = self.replicas[self.leader].as_ref().and_then(|leader| leader.errands.counts_for());
+        let is_asked = |at: usize| self.clients[at].asked.as_ref();
+        let asking = |at: &usize| is_asked(*at).is_some();
+        let counted = counts_for.filter(|(at, number)| is_asked(*at).is_some_and(|asked| asked.number == *number));
+        let Some(client) = counted.map(|(at, _)| at).or_else(|| (0..self.clients.len()).find(asking)) else { return };
         self.clients[client].script.clear();
         let Some(asked) = self.clients[client].asked.take() else { return };
         let asker = Some((client, asked.number));
@@ -85,6 +89,7 @@ impl World {
             (_, true) => rare::HUNG_UP_DECIDED,
             _ => rare::HUNG_UP_DURABLE,
         });
+        self.leave((client, asked.number));
     }
 
     fn trouble_below(&mut self) -> Result<(), String> {
@@ -215,7 +220,7 @@ impl World {
         let Ok((engine, cache)) = Engine::load(&mut store, families(self.durable.strict, None)) else { return Ok(()) };
         let mut group: Group<Engine, ()> = Group::default();
         let mut core = Core::new(engine, LIMITS);
-        core.step(&mut group, (), nothing(self.durable.told_ms).command(0)?);
+        core.step(&mut group, (), nothing(self.durable.told_ms).command(&mut 0)?);
         core.seal(&mut group);
         cache.publish(group.publication);
         let differences = if self.config.mutation.is_some_and(|mutation| mutation.is_blind()) {

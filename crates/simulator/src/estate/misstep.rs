@@ -1,5 +1,8 @@
 //! Mistakes in the steps that an engine is given.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use families::Origin;
 use rules::GroupResource;
 use sequencer::Engine as _;
@@ -7,7 +10,9 @@ use serde_json::{Value, json};
 use server::core::{Answer, Command, Draft, Engine, Expect, ObjectKey, Publication, Refused, Write, WriteKind};
 use store::Batch;
 
+use super::liar::Lies;
 use super::mutation::Mutation;
+use super::request::nothing;
 
 /// What the engine is asked for beside, or instead of, one command.
 pub struct Misstep<'a> {
@@ -15,14 +20,46 @@ pub struct Misstep<'a> {
     pub batch: &'a mut Batch,
     pub publication: &'a mut Publication,
     pub turn: u64,
+    pub staged: &'a mut Staged,
+}
+
+/// What is known outside of the engine of a write that is put off.
+pub struct Staged {
+    pub lies: Arc<Lies>,
+    /// Under which number something is counted, and for which object.
+    pub under_way: Option<(u64, ObjectKey)>,
+    /// Whether something took its place once.
+    pub took_over: bool,
+}
+
+impl Staged {
+    pub fn new(lies: &Arc<Lies>) -> Staged {
+        lies.staging.store(0, Ordering::Relaxed);
+        Staged { lies: lies.clone(), under_way: None, took_over: false }
+    }
 }
 
 impl Misstep<'_> {
     pub fn step(&mut self, mutation: Mutation, command: Command) -> Answer {
-        let mut write = match command {
+        let write = match command {
             Command::Write(write) => write,
+            Command::Stage(write) => return self.stage(write),
+            Command::WriteAll(all) => return self.write_all(mutation, *all),
+            Command::PublishStatus { now_ms } => return self.publish(mutation, now_ms),
             command => return self.ask(command),
         };
+        if mutation == Mutation::ShadowRefuses
+            && let Some(refused) = self.refuse_by_shadow(&write)
+        {
+            return refused;
+        }
+        self.staged.lies.is_writing.store(true, Ordering::Relaxed);
+        let answer = self.step_of_one(mutation, write);
+        self.staged.lies.is_writing.store(false, Ordering::Relaxed);
+        answer
+    }
+
+    fn step_of_one(&mut self, mutation: Mutation, mut write: Box<Write>) -> Answer {
         let (key, now_ms, wanted) = (write.key.clone(), write.now_ms, wanted(&write));
         match mutation {
             Mutation::DryRunLeavesATrace => write.dry_run = false,
@@ -47,8 +84,15 @@ impl Misstep<'_> {
         answer
     }
 
-    fn ask(&mut self, command: Command) -> Answer {
+    pub(super) fn ask(&mut self, command: Command) -> Answer {
         self.engine.step(command, self.batch, self.publication)
+    }
+
+    /// Tells the time, and nothing else.
+    pub(super) fn tell_time(&mut self, now_ms: i64) {
+        if let Ok(command) = nothing(now_ms).command(&mut 0) {
+            self.ask(command);
+        }
     }
 
     fn write(&mut self, key: ObjectKey, now_ms: i64, kind: WriteKind) {

@@ -11,12 +11,15 @@
 //! ```
 
 mod answers;
+mod apart;
 mod durable;
+mod errand;
 mod ground;
 mod judge;
 mod liar;
 mod misfortune;
 mod misstep;
+mod misstep_staged;
 pub mod mutation;
 mod naive;
 mod notice;
@@ -40,6 +43,8 @@ use crate::rare::Rare;
 
 /// Ticks of a run, in which some forty commands are decided, and the faults among them.
 pub const TICKS: u64 = 140;
+/// Ticks after that without any.
+const TICKS_CALM: u64 = 30;
 pub const FAULTS: u64 = 20;
 /// What was done before something went wrong, for whoever reads of it.
 const TOLD_MAX: usize = 30;

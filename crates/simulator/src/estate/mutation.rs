@@ -7,7 +7,8 @@ use families::Family;
 use store::Store;
 
 use super::ground::Ground;
-use super::{liar, tampered};
+use super::liar::{self, Lies};
+use super::tampered;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -53,10 +54,28 @@ pub enum Mutation {
     NeverRefuses,
     /// The audit finds nothing, whatever there is.
     BlindAudit,
+    /// Several writes are made in two halves: of the first something stays when the second is refused.
+    SplitsABatch,
+    /// Of several writes the last is forgotten.
+    ForgetsAWrite,
+    /// What goes with several writes is appended although they are refused.
+    KeepsEntriesOfRefused,
+    /// What goes with several writes is not appended.
+    ForgetsEntries,
+    /// A shadow does not count what is written while it counts what is stored, and takes over all the same.
+    ShadowIsBlind,
+    /// A policy refuses while it is only counted for.
+    ShadowRefuses,
+    /// Readers are told what a shadow has counted.
+    ShadowIsShown,
+    /// What was counted for a write stays, although nobody goes on with it.
+    KeepsTheForsaken,
+    /// What is left of policies that are gone is never let go of.
+    NeverSweeps,
 }
 
 /// Every mistake, with words of which some tell it.
-pub const ALL: [(Mutation, &[&str]); 23] = [
+pub const ALL: [(Mutation, &[&str]); 32] = [
     (Mutation::ForgetsARow, &["A7: row"]),
     (Mutation::ForgetsAnObject, &["A7: row"]),
     (Mutation::ForgetsAnEntry, &["entries were appended"]),
@@ -80,6 +99,15 @@ pub const ALL: [(Mutation, &[&str]); 23] = [
     (Mutation::ForgetsTheMoment, &["subjects, of which", "has or waits for", "the audit finds"]),
     (Mutation::NeverRefuses, &["the limit of", "A3: "]),
     (Mutation::BlindAudit, &["the audit is blind"]),
+    (Mutation::SplitsABatch, &["B6: ", "A4: "]),
+    (Mutation::ForgetsAWrite, &["was answered with", "B5: "]),
+    (Mutation::KeepsEntriesOfRefused, &["B6: ", "B5: "]),
+    (Mutation::ForgetsEntries, &["B5: "]),
+    (Mutation::ShadowIsBlind, &["is charged nothing", "has or waits for", "the audit finds"]),
+    (Mutation::ShadowRefuses, &["A4: "]),
+    (Mutation::ShadowIsShown, &["nobody is to be told of"]),
+    (Mutation::KeepsTheForsaken, &["is left of what is gone"]),
+    (Mutation::NeverSweeps, &["is left of what is gone"]),
 ];
 
 impl Mutation {
@@ -103,8 +131,8 @@ impl Mutation {
         self == Mutation::BlindAudit
     }
 
-    pub fn family(self, family: Arc<dyn Family>) -> Arc<dyn Family> {
-        liar::of(self, family)
+    pub fn family(self, family: Arc<dyn Family>, lies: &Arc<Lies>) -> Arc<dyn Family> {
+        liar::of(self, family, lies)
     }
 
     pub fn store(self, inner: Box<dyn Store>, ground: &Ground) -> Box<dyn Store> {

@@ -11,7 +11,7 @@ use super::durable::{Added, Durable, Kept};
 use super::judge::Found;
 use super::naive::{Sums, overdue_ms};
 use super::rare;
-use super::replica::Work;
+use super::replica::Done;
 use super::request::{Request, Verb};
 use super::season;
 use super::world::World;
@@ -29,7 +29,7 @@ const POLICIES: [&str; 7] = [
 const COUNTED_MAX: i128 = 1 << 96;
 
 impl World {
-    pub fn notice(&mut self, before: &Durable, was: &Found, added: &Added, alone: Option<&(Work, Said)>) {
+    pub fn notice(&mut self, before: &Durable, was: &Found, added: &Added, alone: Option<&(Done, Said)>) {
         let (now, is, rare) = (&self.durable, &self.found, &mut self.report.rare);
         let served = |subject: &SubjectId| is.charged.contains_key(subject) && !is.waiting.contains(subject);
         rare.met_if(was.waiting.iter().any(served), rare::WOKEN);
@@ -60,22 +60,91 @@ impl World {
         rare.met_if((ticket_ends || pod_ends) && added.is_first, rare::DUE_OVER_RESTART);
         let opens = now.of(season::GROUP, "seasons").any(|one| passed(one.value["spec"]["opensMs"].as_i64()));
         rare.met_if(opens, rare::SEASON_OPENED);
-        if let Some((Work::Request(request), said)) = alone {
+        self.notice_apart(was, added);
+        if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             self.notice_answer(request, said, before, was);
+            self.notice_staged(request, said, before, was);
+        }
+    }
+
+    /// What comes and goes of what nobody is told of.
+    fn notice_apart(&mut self, was: &Found, added: &Added) {
+        let (is, rare) = (&self.found.apart, &mut self.report.rare);
+        let (shadows, retired) = (was.apart.shadows(), was.apart.retired());
+        rare.met_if(!is.retired().is_subset(&retired), rare::RETIRED);
+        rare.met_if(!retired.is_subset(&is.retired()), rare::SWEPT);
+        rare.met_if(added.is_first && !shadows.is_empty(), rare::COUNTED_OVER_RESTART);
+        rare.met_if(added.is_first && !retired.is_empty(), rare::RETIRED_OVER_RESTART);
+        let is_gone = !shadows.is_empty() && is.shadows().is_empty() && !added.is_first;
+        rare.met_if(is_gone && added.events.is_empty(), rare::FORSAKEN_GONE);
+    }
+
+    fn notice_staged(&mut self, request: &Request, said: &Said, before: &Durable, was: &Found) {
+        let is_counting = self.replicas[self.leader].as_ref().is_some_and(|leader| leader.errands.is_counting());
+        let (is, rare) = (&self.found.apart, &mut self.report.rare);
+        let goes_on = !was.apart.shadows().is_empty() && !is.shadows().is_empty();
+        let is_policy = POLICIES.contains(&&*request.key.resource.resource);
+        match said {
+            Said::PutOff { .. } => rare.met(rare::PUT_OFF),
+            Said::Counted { is_last } => rare.met(match is_last {
+                Some(false) => rare::COUNTED,
+                Some(true) => rare::COUNTED_LAST,
+                None => rare::COUNTED_NOTHING,
+            }),
+            Said::Written(_) if request.together.is_some() => rare.met_if(goes_on, rare::BATCH_WHILE_COUNTED),
+            Said::Written(_) if goes_on => {
+                rare.met(rare::WRITTEN_WHILE_COUNTED);
+                rare.met_if(is_policy && is_counting, rare::STAGED_RACED);
+            }
+            Said::Written(_) if !was.apart.shadows().is_empty() => {
+                let is_edit = before.objects.contains_key(&request.key);
+                rare.met_if(is_policy && !is_edit, rare::STAGED_INSTALL);
+                rare.met_if(is_policy && is_edit, rare::STAGED_EDIT);
+                rare.met_if(request.key.resource.is("", "namespaces"), rare::STAGED_RELABEL);
+            }
+            Said::Refused(_, Refused::Denied(_)) => rare.met_if(goes_on, rare::DENIED_WHILE_COUNTED),
+            _ => {}
+        }
+    }
+
+    fn notice_batch(&mut self, request: &Request, said: &Said) {
+        let rare = &mut self.report.rare;
+        match said {
+            Said::Written(_) => {
+                rare.met(rare::BATCH_WRITTEN);
+                let namespaces: BTreeSet<&str> = request.parts().map(|(key, _)| &*key.namespace).collect();
+                rare.met_if(namespaces.len() > 1, rare::BATCH_ACROSS);
+                let verbs: BTreeSet<_> = request
+                    .parts()
+                    .map(|(_, verb)| match verb {
+                        Verb::Create(_) => 0,
+                        Verb::Update { .. } => 1,
+                        Verb::Delete { .. } => 2,
+                    })
+                    .collect();
+                rare.met_if(verbs.len() == 3, rare::BATCH_MIXED);
+            }
+            Said::Refused(_, Refused::Denied(_)) => rare.met(rare::BATCH_DENIED),
+            Said::Refused(..) => rare.met(rare::BATCH_REFUSED),
+            Said::Would => rare.met(rare::BATCH_TRIED),
+            _ => {}
         }
     }
 
     fn notice_answer(&mut self, request: &Request, said: &Said, before: &Durable, was: &Found) {
+        if request.together.is_some() {
+            self.notice_batch(request, said);
+        }
         let (is, rare) = (&self.found, &mut self.report.rare);
         match said {
-            Said::Refused(Refused::Denied(denials)) => {
+            Said::Refused(_, Refused::Denied(denials)) => {
                 rare.met(rare::DENIED);
                 let told = denials.iter().filter_map(|denial| denial.message.as_deref());
                 rare.met_if(told.into_iter().any(|told| told.contains("cannot be evaluated")), rare::BROKEN_REFUSES);
             }
-            Said::Refused(_) => rare.met(rare::REFUSED),
+            Said::Refused(..) => rare.met(rare::REFUSED),
             Said::Would => rare.met(rare::DRY_RUN),
-            Said::Written { .. } => {
+            Said::Written(_) => {
                 if matches!(request.verb, Verb::Create(_)) && !self.is_full {
                     rare.met_if(self.was_low, rare::ROOM_AGAIN);
                     self.was_low = false;
@@ -89,9 +158,9 @@ impl World {
                 let relabels = request.key.resource.is("", "namespaces") && before.objects.contains_key(&request.key);
                 rare.met_if(relabels && was.charged != is.charged, rare::RELABELLED);
             }
-            Said::Published => {}
+            Said::PutOff { .. } | Said::Counted { .. } | Said::Published => {}
         }
-        self.was_low |= matches!(said, Said::Refused(Refused::NoSpace));
+        self.was_low |= matches!(said, Said::Refused(_, Refused::NoSpace));
     }
 }
 

@@ -82,6 +82,28 @@ impl Script<'_> {
         }
     }
 
+    /// A policy over what there is most of.
+    pub(super) fn broad_policy(&mut self) {
+        let (number, namespace) = (self.rng.below(2), self.one_of(&NAMESPACES));
+        let hard = json!({"count/configmaps": (4 + self.rng.below(12)).to_string(), "pods": "12"});
+        match self.rng.below(4) {
+            0 => self.put("", "resourcequotas", namespace, &format!("q{number}"), json!({"spec": {"hard": hard}})),
+            1 | 2 => {
+                let selector = json!({"labels": {"matchLabels": self.selector()}});
+                let spec = json!({"selector": selector, "quota": {"hard": hard}});
+                self.put(QUOTA, "clusterresourcequotas", "", &format!("k{number}"), json!({"spec": spec}));
+            }
+            _ => {
+                let count = |kind: &str| json!({"version": "v1", "kind": kind, "op": "count"});
+                let mut spec = json!({"limit": "12", "sources": [count("ConfigMap"), count("Pod")]});
+                if self.chance(2) {
+                    spec["namespaceSelectors"] = json!([{"matchLabels": self.selector()}]);
+                }
+                self.put(CAPSULE, "globalcustomquotas", "", &format!("g{number}"), json!({"spec": spec}));
+            }
+        }
+    }
+
     fn custom(&mut self) -> Value {
         let mut sources = Vec::new();
         for _ in 0..1 + self.rng.below(2) {

@@ -1,17 +1,27 @@
 //! The production engine, with a journal beside it: every write that happened is appended in its commit.
 
+use std::sync::Arc;
+
 use server::core::{Answer, Command, Engine, Publication};
 use store::Batch;
 
 use super::durable::JOURNAL;
-use super::misstep::Misstep;
+use super::liar::Lies;
+use super::misstep::{Misstep, Staged};
 use super::mutation::Mutation;
 
 pub struct Recorder {
     pub engine: Engine,
     pub mutation: Option<Mutation>,
     /// Commands so far, for mistakes that are made now and then.
-    pub turn: u64,
+    turn: u64,
+    staged: Staged,
+}
+
+impl Recorder {
+    pub fn new(engine: Engine, mutation: Option<Mutation>, lies: &Arc<Lies>) -> Recorder {
+        Recorder { engine, mutation, turn: 0, staged: Staged::new(lies) }
+    }
 }
 
 impl sequencer::Engine for Recorder {
@@ -24,8 +34,8 @@ impl sequencer::Engine for Recorder {
         let (before, now_ms) = (publication.events.len(), now_ms(&command));
         let answer = match self.mutation {
             Some(mutation) => {
-                let (engine, turn) = (&mut self.engine, self.turn);
-                Misstep { engine, batch, publication, turn }.step(mutation, command)
+                let (engine, turn, staged) = (&mut self.engine, self.turn, &mut self.staged);
+                Misstep { engine, batch, publication, turn, staged }.step(mutation, command)
             }
             None => self.engine.step(command, batch, publication),
         };
@@ -37,14 +47,18 @@ impl sequencer::Engine for Recorder {
 
     fn seal(&mut self, batch: &mut Batch, publication: &mut Publication) {
         self.engine.seal(batch, publication);
+        if self.mutation == Some(Mutation::ShadowIsShown) {
+            self.staged.show(publication);
+        }
     }
 }
 
 /// When the command was asked for.
-fn now_ms(command: &Command) -> i64 {
+pub fn now_ms(command: &Command) -> i64 {
     match command {
-        Command::Write(write) => write.now_ms,
-        Command::PublishStatus { now_ms } => *now_ms,
+        Command::Write(write) | Command::Stage(write) => write.now_ms,
+        Command::WriteAll(all) => all.writes.now_ms,
+        Command::PublishStatus { now_ms } | Command::CountOn { now_ms, .. } => *now_ms,
         _ => 0,
     }
 }

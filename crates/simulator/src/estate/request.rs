@@ -4,8 +4,10 @@ use families::Origin;
 use rules::GroupResource;
 use rules::cel::Foresight;
 use serde_json::{Value, json};
-use server::core::{Command, Draft, Expect, ObjectKey, Write, WriteKind};
+use server::core::{Command, Draft, Expect, ObjectKey, Write, WriteAll, WriteKind, Writes};
 use uuid::Uuid;
+
+use super::durable::JOURNAL;
 
 #[derive(Clone, Debug)]
 pub enum Verb {
@@ -25,44 +27,92 @@ pub enum Verb {
 pub struct Request {
     pub key: ObjectKey,
     pub verb: Verb,
+    /// What is written in the same step, if it is asked for so.
+    pub together: Option<Together>,
     pub dry_run: bool,
+    /// Whether nobody goes on with it if it is put off: then it is not.
+    pub at_once: bool,
     pub now_ms: i64,
 }
 
-impl Request {
-    /// As the engine is asked; a new object gets this uid.
-    pub fn command(&self, uid: u128) -> Result<Command, String> {
+/// Further writes, all of them or none, and what is appended to the journal with them.
+#[derive(Clone, Debug)]
+pub struct Together {
+    pub others: Vec<(ObjectKey, Verb)>,
+    pub entries: Vec<String>,
+}
+
+impl Verb {
+    /// The object as it is to be stored.
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Verb::Create(value) | Verb::Update { value, .. } => Some(value),
+            Verb::Delete { .. } => None,
+        }
+    }
+
+    pub fn is_status(&self) -> bool {
+        matches!(self, Verb::Update { status: true, .. })
+    }
+
+    fn kind(&self, uids: &mut u128) -> Result<WriteKind, String> {
         let draft = |value: Value| Draft::new(value).map_err(|error| error.to_string());
-        let kind = match self.verb.clone() {
+        Ok(match self.clone() {
             Verb::Create(mut value) => {
-                value["metadata"]["uid"] = json!(Uuid::from_u128(uid).to_string());
+                *uids += 1;
+                value["metadata"]["uid"] = json!(Uuid::from_u128(*uids).to_string());
                 WriteKind::Create(draft(value)?)
             }
             Verb::Update { value, expect, status } => WriteKind::Update { draft: draft(value)?, expect, status },
             Verb::Delete { expect } => WriteKind::Delete { expect, last: None },
-        };
-        let Request { key, dry_run, now_ms, .. } = self.clone();
-        Ok(Command::Write(Box::new(Write {
-            key,
-            kind,
-            dry_run,
-            now_ms,
-            foresight: Foresight::None,
-            origin: Origin::default(),
-        })))
+        })
     }
 
-    /// What is asked for, in one line.
-    pub fn told(&self) -> String {
-        let Request { key, verb, dry_run, now_ms } = self;
-        let what = match verb {
+    fn told(&self, key: &ObjectKey) -> String {
+        match self {
             Verb::Create(value) => format!("create {key} {}", told(value)),
             Verb::Update { value, status: true, .. } => format!("status {key} {}", told(value)),
             Verb::Update { value, expect, .. } => format!("update {key} {} {expect:?}", told(value)),
             Verb::Delete { expect } => format!("delete {key} {expect:?}"),
+        }
+    }
+}
+
+impl Request {
+    /// All that is written, in order.
+    pub fn parts(&self) -> impl Iterator<Item = (&ObjectKey, &Verb)> {
+        let others = self.together.iter().flat_map(|together| &together.others);
+        std::iter::once((&self.key, &self.verb)).chain(others.map(|(key, verb)| (key, verb)))
+    }
+
+    /// As the engine is asked; new objects get uids from `uids` on.
+    pub fn command(&self, uids: &mut u128) -> Result<Command, String> {
+        let Some(together) = &self.together else {
+            let foresight = if self.at_once { Foresight::None } else { Foresight::Asked };
+            return Ok(Command::Write(Box::new(self.write(self.verb.kind(uids)?, foresight))));
         };
-        let dry = if *dry_run { "dry " } else { "" };
-        format!("{now_ms} {dry}{what}")
+        let mut writes = Vec::new();
+        for (key, verb) in self.parts() {
+            writes.push((key.clone(), verb.kind(uids)?));
+        }
+        let entries = together.entries.iter().map(|entry| (JOURNAL, entry.clone().into_bytes())).collect();
+        let Request { dry_run, now_ms, .. } = *self;
+        let writes = Writes { writes, dry_run, now_ms, origin: Origin::default() };
+        Ok(Command::WriteAll(Box::new(WriteAll { writes, entries })))
+    }
+
+    /// The write of one that is not several, as it is known by now.
+    pub fn write(&self, kind: WriteKind, foresight: Foresight) -> Write {
+        let Request { key, dry_run, now_ms, .. } = self;
+        Write { key: key.clone(), kind, dry_run: *dry_run, now_ms: *now_ms, foresight, origin: Origin::default() }
+    }
+
+    /// What is asked for, in one line.
+    pub fn told(&self) -> String {
+        let what: Vec<String> = self.parts().map(|(key, verb)| verb.told(key)).collect();
+        let dry = if self.dry_run { "dry " } else { "" };
+        let together = if self.together.is_some() { "together " } else { "" };
+        format!("{} {dry}{together}{}", self.now_ms, what.join(" + "))
     }
 }
 
@@ -72,8 +122,13 @@ fn told(value: &Value) -> String {
     format!("{marks} {} {}", value["spec"], value["status"]["phase"])
 }
 
+/// A deletion of this, whatever it is by then.
+pub fn removal(key: ObjectKey, now_ms: i64) -> Request {
+    let verb = Verb::Delete { expect: Expect::default() };
+    Request { key, verb, together: None, dry_run: false, at_once: true, now_ms }
+}
+
 /// A write of nothing, which tells the time.
 pub fn nothing(now_ms: i64) -> Request {
-    let key = ObjectKey::new(GroupResource::core("configmaps"), "nowhere", "nothing");
-    Request { key, verb: Verb::Delete { expect: Expect::default() }, dry_run: false, now_ms }
+    removal(ObjectKey::new(GroupResource::core("configmaps"), "nowhere", "nothing"), now_ms)
 }

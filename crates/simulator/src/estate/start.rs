@@ -9,8 +9,10 @@ use sequencer::core::Core;
 use server::core::{Cache, Engine};
 
 use super::durable::Added;
+use super::errand::Errands;
 use super::ground::{Ground, Spy};
 use super::judge::judge_objects;
+use super::liar::Lies;
 use super::mutation::Mutation;
 use super::rare;
 use super::recorder::Recorder;
@@ -19,15 +21,15 @@ use super::request::nothing;
 use super::season::Season;
 use super::world::World;
 
-/// All families and the one made for the purpose, by this reading.
-pub fn families(strict: bool, mutation: Option<Mutation>) -> Families {
+/// All families and the one made for the purpose, by this reading; with a mistake, if one is made.
+pub fn families(strict: bool, mistake: Option<(Mutation, &Arc<Lies>)>) -> Families {
     let mut settings = Settings::default();
     if strict {
         settings.capsule.reading = Reading::Releases;
     }
     let all = families::all(&settings).iter().cloned().chain([Arc::new(Season) as Arc<dyn Family>]).collect::<Vec<_>>();
-    match mutation {
-        Some(mutation) => Families::new(all.into_iter().map(|family| mutation.family(family)).collect()),
+    match mistake {
+        Some((mutation, lies)) => Families::new(all.into_iter().map(|family| mutation.family(family, lies)).collect()),
         None => Families::new(all),
     }
 }
@@ -69,7 +71,7 @@ impl World {
         self.report.rare.met_if(changed, rare::SETTINGS_CHANGED);
         self.report.rare.met_if(self.now_ms < self.durable.told_ms, rare::CLOCK_BACK_OVER_RESTART);
         self.told.push(format!("start {} strict {}", self.report.starts, self.strict));
-        let recorder = Recorder { engine, mutation: self.config.mutation, turn: 0 };
+        let recorder = Recorder::new(engine, self.config.mutation, &self.lies);
         self.replicas[place] = Some(Replica {
             term: spy.inner.term(),
             core: Core::new(recorder, LIMITS),
@@ -77,6 +79,7 @@ impl World {
             cache,
             inbox: VecDeque::new(),
             in_flight: VecDeque::new(),
+            errands: Errands::default(),
             clock_ms: None,
             strict: self.strict,
         });
@@ -92,8 +95,11 @@ impl World {
         let inner = self.ground.open(self.config.mutation).map_err(|error| error.to_string())?;
         let hides_moments = self.config.mutation == Some(Mutation::ForgetsTheMoment);
         let mut spy = Spy { inner, rows: BTreeMap::new(), hides_moments };
-        let families = families(self.strict, self.config.mutation);
-        let (engine, cache) = Engine::load(&mut spy, families).map_err(|error| error.to_string())?;
+        let families = families(self.strict, self.config.mutation.map(|mutation| (mutation, &self.lies)));
+        let (mut engine, cache) = Engine::load(&mut spy, families).map_err(|error| error.to_string())?;
+        if let Some(max) = self.at_once_max {
+            engine.count_at_once(max);
+        }
         Ok(Loaded { spy, engine, cache })
     }
 
@@ -141,6 +147,8 @@ impl World {
     pub fn stop(&mut self, place: usize, power_fails: bool) {
         let had_group = self.replicas[place].as_ref().is_some_and(|replica| !replica.in_flight.is_empty());
         self.report.rare.met_if(had_group, rare::CRASH_WITH_GROUP);
+        let was_counting = self.replicas[place].as_ref().is_some_and(|replica| replica.errands.is_counting());
+        self.report.rare.met_if(was_counting, rare::CRASH_WHILE_COUNTED);
         self.replicas[place] = None;
         let Ground::Disk(disk) = &self.ground else { return };
         if power_fails || disk.has_died() {

@@ -6,7 +6,7 @@ use server::core::{Expect, ObjectKey};
 use rules::GroupResource;
 
 use super::durable::{Durable, Kept};
-use super::request::{Request, Verb};
+use super::request::{Request, Together, Verb};
 use super::season;
 use crate::rng::Rng;
 
@@ -32,15 +32,82 @@ impl Script<'_> {
             self.put("", "namespaces", "", name, json!({"labels": labels}));
         }
         self.define(true);
+        for namespace in NAMESPACES {
+            for number in 0..3 {
+                self.put("", "configmaps", namespace, &format!("c{number}"), json!({"labels": {"app": "x"}}));
+            }
+            self.consumer();
+        }
         self.pool();
         for _ in 0..5 {
             self.policy();
         }
     }
 
-    /// One wish.
+    /// One wish, or several that are to come true together.
     pub fn write(&mut self) {
-        match self.rng.below(24) {
+        if self.chance(6) {
+            self.several()
+        } else {
+            self.one()
+        }
+        // Some only ask what would happen.
+        let dry_run = self.chance(12);
+        self.requests.iter_mut().for_each(|request| request.dry_run = dry_run);
+    }
+
+    fn several(&mut self) {
+        match self.rng.below(3) {
+            0 => self.crowd(),
+            _ => (0..2 + self.rng.below(4)).for_each(|_| if self.chance(3) { self.one() } else { self.consumer() }),
+        }
+        if self.chance(2) {
+            self.remove_some();
+        }
+        if self.chance(8) {
+            self.cannot_be();
+        }
+        let mut parts: Vec<(ObjectKey, Verb)> = Vec::new();
+        for Request { key, verb, .. } in std::mem::take(&mut self.requests) {
+            if parts.iter().all(|(other, _)| *other != key) {
+                parts.push((key, verb));
+            }
+        }
+        let Some((key, verb)) = (!parts.is_empty()).then(|| parts.remove(0)) else { return };
+        let entry = |number| format!("entry {number} of {} {}", self.now_ms, key);
+        let entries = (0..self.rng.below(3)).map(entry).collect();
+        self.ask(key, verb);
+        if let Some(request) = self.requests.last_mut() {
+            request.together = Some(Together { others: parts, entries });
+        }
+    }
+
+    /// Many of a kind in one place, which may be too many.
+    fn crowd(&mut self) {
+        let namespace = self.one_of(&NAMESPACES);
+        for number in 0..2 + self.rng.below(5) {
+            self.put("", "configmaps", namespace, &format!("c{number}"), json!({"labels": {"app": "x"}}));
+        }
+    }
+
+    /// What is refused whatever quotas say.
+    fn cannot_be(&mut self) {
+        let keys: Vec<ObjectKey> = self.seen.of("", "configmaps").map(|kept| kept.key.clone()).collect();
+        if keys.is_empty() || self.chance(2) {
+            let namespace = self.one_of(&["n0", "n1", "nowhere"]);
+            let key = ObjectKey::new(GroupResource::core("configmaps"), namespace, "absent");
+            let metadata = json!({"name": "absent", "namespace": namespace});
+            let is_there = namespace != "nowhere";
+            let verb = Verb::Create(json!({"metadata": metadata}));
+            return self.ask(key, if is_there { Verb::Delete { expect: Expect::default() } } else { verb });
+        }
+        let key = keys[self.rng.index(keys.len())].clone();
+        let metadata = json!({"name": &*key.name, "namespace": &*key.namespace});
+        self.ask(key, Verb::Create(json!({"metadata": metadata})));
+    }
+
+    fn one(&mut self) {
+        match self.rng.below(28) {
             0..=6 => self.consumer(),
             7..=11 => self.policy(),
             12..=14 => self.claim(),
@@ -51,11 +118,10 @@ impl Script<'_> {
             18 => self.definition(),
             19..=21 => self.season(),
             22 if self.chance(2) => self.node(),
+            23..=25 => self.broad_policy(),
+            26 => self.relabel(),
             _ => self.status_or_deletion(),
         }
-        // Some only ask what would happen.
-        let dry_run = self.chance(12);
-        self.requests.iter_mut().for_each(|request| request.dry_run = dry_run);
     }
 
     pub(super) fn one_of<'a>(&mut self, list: &[&'a str]) -> &'a str {
@@ -79,7 +145,9 @@ impl Script<'_> {
     }
 
     fn ask(&mut self, key: ObjectKey, verb: Verb) {
-        self.requests.push(Request { key, verb, dry_run: false, now_ms: self.now_ms });
+        // Some do not go on with what is put off.
+        let at_once = self.chance(8);
+        self.requests.push(Request { key, verb, together: None, dry_run: false, at_once, now_ms: self.now_ms });
     }
 
     /// Some say on what they base their write, and are refused when that is no longer so.

@@ -1,32 +1,37 @@
 //! One run: who asks for what, when groups are decided and committed, and what is compared then.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use sequencer::core::commit;
-use server::core::{Expect, ObjectKey, Refused};
+use server::core::{ObjectKey, Refused};
 use store::{SharedMemory, StoreError};
 
 use super::answers::{Said, Step};
+use super::apart::judge_shown;
 use super::durable::{Added, Durable};
 use super::ground::{Ground, Ordered};
 use super::judge::{Found, judge, judge_balances, judge_objects, judge_statuses};
-use super::replica::{Asker, Flight, Replica, Work, audit};
-use super::request::{Request, Verb};
+use super::liar::Lies;
+use super::replica::{Asker, Done, Flight, Replica, Work, audit};
+use super::request::{Request, removal};
 use super::weather::Script;
-use super::{Config, FAULTS, Report, TICKS, rare};
+use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, rare};
 use crate::disk::SimDisk;
 use crate::network::{Network, Weather};
 use crate::rng::Rng;
 
 const CLIENTS: usize = 4;
-/// How long a client waits for an answer, and how often it asks.
+/// How long a client waits for an answer, the longer the smaller the slices are in which something may be counted for it; and how
+/// often it asks.
 const PATIENCE_TICKS: u64 = 12;
+const PATIENCE_NARROW_TICKS: u64 = 40;
 const TRIES_MAX: u64 = 3;
 /// Audits and publications, as "one in so many" groups and ticks.
 const AUDIT: u64 = 8;
 const PUBLISH: u64 = 10;
 /// Steps that a world may take to come to rest.
-const REST_MAX: usize = 400;
+const REST_MAX: usize = 1500;
 pub const FAIR: Weather = Weather { lost: 40, doubled: 30, delay_max: 3 };
 
 #[derive(Clone)]
@@ -65,6 +70,9 @@ pub struct World {
     pub tick: u64,
     pub now_ms: i64,
     pub strict: bool,
+    /// How many objects are counted in the step of a write, if not as many as ever.
+    pub at_once_max: Option<usize>,
+    pub lies: Arc<Lies>,
     /// Until when nothing is synced, and until when the network is worse than usual.
     pub slow_until: u64,
     pub storm_until: u64,
@@ -90,6 +98,8 @@ impl World {
         let network = Network::new(rng.fork(), FAIR);
         World {
             strict: rng.one_in(2),
+            at_once_max: [Some(1), Some(3), None][(config.seed / 3 % 3) as usize],
+            lies: Arc::default(),
             config,
             rng,
             ground,
@@ -129,6 +139,15 @@ impl World {
             self.pass()?;
         }
         self.calm();
+        // A start lets go of all that a process had begun with: this one begins with something, and ends it.
+        for _ in 0..TICKS_CALM {
+            self.pass()?;
+        }
+        for client in 0..CLIENTS {
+            if let Some(asked) = self.clients[client].asked.take() {
+                self.leave((client, asked.number));
+            }
+        }
         self.rest()?;
         self.publish_all()?;
         self.stop(self.leader, true);
@@ -174,7 +193,11 @@ impl World {
             let leader = self.replicas[self.leader].as_ref();
             let idle = leader.is_some_and(|leader| leader.inbox.is_empty() && leader.in_flight.is_empty());
             if idle && self.network.is_quiet() {
-                return Ok(());
+                return if leader.is_some_and(|leader| leader.errands.has_waiting()) {
+                    Err("somebody waits for a turn that nobody has".into())
+                } else {
+                    Ok(())
+                };
             }
         }
         Err("it does not come to rest".into())
@@ -182,11 +205,14 @@ impl World {
 
     /// Every status says what the ledger knows in the end.
     fn publish_all(&mut self) -> Result<(), String> {
+        // By a clock that was set back, nothing is over before it has caught up.
+        self.now_ms = self.now_ms.max(self.durable.told_ms);
         for _ in 0..20 {
             self.now_ms += 10_000;
             self.work(Work::Publish { now_ms: self.now_ms });
             self.rest()?;
         }
+        self.found.apart.judge_gone()?;
         judge_statuses(&self.durable)?;
         self.audit()
     }
@@ -208,9 +234,10 @@ impl World {
     }
 
     fn clients_ask(&mut self) {
+        let patience = if self.at_once_max.is_some() { PATIENCE_NARROW_TICKS } else { PATIENCE_TICKS };
         for client in 0..CLIENTS {
             if let Some(asked) = &mut self.clients[client].asked {
-                if self.tick < asked.since + PATIENCE_TICKS {
+                if self.tick < asked.since + patience {
                     continue;
                 }
                 if asked.tries < TRIES_MAX {
@@ -220,7 +247,9 @@ impl World {
                     self.send(Packet::Asks { client, number, request }, rare::REQUEST_LOST);
                     continue;
                 }
+                let asker = (client, asked.number);
                 self.clients[client].asked = None;
+                self.leave(asker);
             }
             if self.clients[client].script.is_empty() {
                 let script = self.script(|script| script.write());
@@ -232,6 +261,14 @@ impl World {
             let number = self.numbers;
             self.clients[client].asked = Some(Asked { number, request: request.clone(), since: self.tick, tries: 1 });
             self.send(Packet::Asks { client, number, request }, rare::REQUEST_LOST);
+        }
+    }
+
+    /// A client waits no more, and whoever goes on with its write goes on no more.
+    pub fn leave(&mut self, asker: (usize, u64)) {
+        for replica in self.replicas.iter_mut().flatten() {
+            let was_counted = replica.leave(asker);
+            self.report.rare.met_if(was_counted, rare::FORSAKEN);
         }
     }
 
@@ -266,12 +303,18 @@ impl World {
 
     /// Whatever anybody is told is durable.
     fn believe(&self, request: &Request, said: &Said) -> Result<(), String> {
-        let Said::Written { revision, .. } = said else { return Ok(()) };
-        let at = self.durable.history.binary_search_by_key(revision, |told| told.revision);
-        match at.map(|at| &self.durable.history[at]) {
-            Ok(told) if told.key == request.key => Ok(()),
-            found => Err(format!("A1: {} was told as written at {revision}, found {found:?}", request.told())),
+        let Said::Written(written) = said else { return Ok(()) };
+        for ((key, _), (_, revision)) in request.parts().zip(written) {
+            let at = self.durable.history.binary_search_by_key(revision, |told| told.revision);
+            match at.map(|at| &self.durable.history[at]) {
+                Ok(told) if told.key == *key => {}
+                found => {
+                    let asked = request.told();
+                    return Err(format!("A1: {asked}: {key} was told as written at {revision}, found {found:?}"));
+                }
+            }
         }
+        Ok(())
     }
 
     /// The leader decides and commits, each in its own time.
@@ -338,15 +381,18 @@ impl World {
     fn committed(&mut self, flight: Flight) -> Result<(), String> {
         self.report.groups += 1;
         self.report.rare.met_if(flight.commands > 1, rare::SEVERAL_IN_A_GROUP);
-        for (asker, _) in &flight.answers {
+        for (asker, _) in flight.answers.iter().filter(|(_, said)| said.is_answer()) {
             let again = asker.is_some_and(|(_, number)| !self.carried_out.insert(number));
             self.report.rare.met_if(again, rare::DOUBLED);
         }
         let before = self.durable.clone();
         self.take_in(&flight.added, flight.commands == 1, flight.alone.as_ref(), &before)?;
-        if let Some(leader) = &self.replicas[self.leader] {
+        if let Some(leader) = &mut self.replicas[self.leader] {
             judge_objects(&self.durable, &leader.cache)?;
             judge_balances(&self.durable, &leader.cache)?;
+            judge_shown(&self.durable, &flight.added, &self.found.apart, &leader.cache)?;
+            leader.go_on(flight.further, self.now_ms);
+            self.report.rare.met_if(leader.errands.has_waiting(), rare::WAITS_FOR_TURN);
         }
         if !self.config.mutation.is_some_and(|mutation| mutation.answers_early()) {
             self.reply(&flight.answers);
@@ -360,13 +406,14 @@ impl World {
         &mut self,
         added: &Added,
         is_exact: bool,
-        alone: Option<&(Work, Said)>,
+        alone: Option<&(Done, Said)>,
         before: &Durable,
     ) -> Result<(), String> {
-        if let Some((work, said)) = alone {
-            self.told.push(match work {
-                Work::Request(request) => format!("{} -> {said:?}", request.told()).chars().take(400).collect(),
-                Work::Publish { now_ms } => format!("{now_ms} publish"),
+        if let Some((done, said)) = alone {
+            self.told.push(match done {
+                Done::Request(request) => format!("{} -> {said:?}", request.told()).chars().take(400).collect(),
+                Done::Counted(request) => format!("count for {} -> {said:?}", request.key),
+                Done::Published { now_ms } => format!("{now_ms} publish"),
             });
         }
         self.durable.apply(added)?;
@@ -378,7 +425,10 @@ impl World {
         let found = judge(&self.durable, is_exact)?;
         self.durable.had = found.charged.clone();
         let found_before = std::mem::replace(&mut self.found, found);
-        if let Some((Work::Request(request), said)) = alone {
+        if !added.is_first {
+            self.found.apart.judge_since(&found_before.apart)?;
+        }
+        if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             let found = &self.found;
             Step { request, said, before, found_before: &found_before, found, added }.judge()?;
             self.check_space(said)?;
@@ -390,8 +440,8 @@ impl World {
     /// Room is denied only where there is little of it.
     fn check_space(&mut self, said: &Said) -> Result<(), String> {
         match said {
-            Said::Refused(Refused::NoSpace) if !self.is_low => Err("a write is refused for want of room".into()),
-            Said::Refused(Refused::NoSpace) => {
+            Said::Refused(_, Refused::NoSpace) if !self.is_low => Err("a write is refused for want of room".into()),
+            Said::Refused(_, Refused::NoSpace) => {
                 self.report.rare.met(rare::LOW_SPACE);
                 Ok(())
             }
@@ -401,7 +451,7 @@ impl World {
 
     fn reply(&mut self, answers: &[(Asker, Said)]) {
         for (asker, said) in answers {
-            let Some((client, number)) = *asker else { continue };
+            let Some((client, number)) = asker.filter(|_| said.is_answer()) else { continue };
             let asked = self.clients[client].asked.as_ref().filter(|asked| asked.number == number);
             let Some(request) = asked.map(|asked| asked.request.clone()) else { continue };
             self.send(Packet::Told { client, number, request, said: said.clone() }, rare::ANSWER_LOST);
@@ -451,8 +501,7 @@ impl World {
             keys.push(goes);
         }
         for key in keys {
-            let verb = Verb::Delete { expect: Expect::default() };
-            self.work(Work::Request(Request { key, verb, dry_run: false, now_ms: self.now_ms }));
+            self.work(Work::Request(removal(key, self.now_ms)));
         }
     }
 }
