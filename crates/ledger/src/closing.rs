@@ -8,7 +8,7 @@ use crate::account::{AccountId, AccountKey};
 use crate::answer::{Outcome, Receipt};
 use crate::charge::{Line, Lines, needs, overlaid};
 use crate::error::LedgerError;
-use crate::ledger::{Ledger, Step, check_key, hash_of};
+use crate::ledger::{Ledger, Step, check_key, hash_of, unchanged};
 use crate::subjects::Pending;
 
 impl Ledger {
@@ -68,6 +68,9 @@ impl Ledger {
             return self.close(account);
         }
         let swept: Vec<u32> = entry.roster.iter().rev().take(max).copied().collect();
+        if swept.is_empty() && !entry.roster.is_empty() {
+            return Ok(unchanged(Outcome::Swept { left: entry.roster.len() }, self.sequence));
+        }
         let mut step = self.begin();
         step.touched.push(account);
         for slot in swept {

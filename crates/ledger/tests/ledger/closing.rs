@@ -46,6 +46,7 @@ fn an_account_is_swept_a_part_at_a_time() {
         charge b q cpu 2
         charge c q cpu 3
         hold   d 90 q cpu 4
+        sweep  q cpu 0                   -> swept left=4 step=+0
         sweep  q cpu 3                   -> swept left=1 step=+1
         show   q cpu                     -> used=1 held=0
         subject b                        -> unknown

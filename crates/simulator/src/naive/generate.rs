@@ -64,7 +64,7 @@ impl World {
             }
             31 => {
                 let key = if choose.below(4) == 0 { self.key(choose) } else { gone(choose) };
-                let max = 1 + usize::try_from(choose.below(3)).unwrap_or(0);
+                let max = usize::try_from(choose.below(4)).unwrap_or(0);
                 Op::Sweep { key, with: GONE, max: if self.sweeps_in_parts { max } else { usize::MAX } }
             }
             _ => Op::WhatIf { subject: self.subject(choose), asked: self.asked(choose) },

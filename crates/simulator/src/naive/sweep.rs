@@ -54,6 +54,10 @@ impl Model {
         let there: Vec<u128> =
             self.subjects.iter().filter(|(_, subject)| subject.occupied(key) > 0).map(|(id, _)| *id).collect();
         let count = there.len().min(max);
+        if count == 0 && !there.is_empty() {
+            let outcome = Outcome::Swept { swept: vec![], left: there.len() };
+            return Said::Done { sequence: self.sequence, changed: false, outcome, woken: vec![] };
+        }
         let (named, order): (&[u128], &[u128]) = match told {
             Some(Said::Done { outcome: Outcome::Swept { swept, .. }, woken, .. }) => (swept, woken),
             Some(Said::Done { woken, .. }) => (&[], woken),
