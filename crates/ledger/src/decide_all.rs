@@ -94,9 +94,10 @@ impl Planner<'_> {
             let verdict = self.verdict_within(index, &mut left);
             parts.push(Plan { decided_at, subject: *subject, slot: *slot, verdict });
         }
-        let formats = self.formats(&parts);
-        parts.sort_by_key(|part| part.subject);
         let gives_back_first = self.is_beyond_on_the_way();
+        // One part alone that takes what it has never leaves a sum at zero on the way.
+        let formats = if parts.len() > 1 || gives_back_first { self.formats(&parts) } else { Vec::new() };
+        parts.sort_by_key(|part| part.subject);
         Ok(StepPlan { decided_at, opened, settings, parts, formats, gives_back_first })
     }
 
@@ -227,9 +228,6 @@ impl Planner<'_> {
     /// A sum stays as it is printed; where there was none, it is printed as the first of the step's charges.
     fn formats(&self, parts: &[Plan]) -> Vec<(AccountId, Format)> {
         let mut formats: BTreeMap<AccountId, Format> = BTreeMap::new();
-        if parts.len() < 2 {
-            return Vec::new();
-        }
         for line in parts.iter().flat_map(|part| part.verdict.lines()) {
             formats.entry(line.account).or_insert_with(|| {
                 let entry = self.known_entry(line.account);
