@@ -23,14 +23,20 @@ pub struct Long {
     pub requests: Turns,
     /// For answers being sent. Apart from the others, because one that is being rewritten has a turn of those already.
     pub streams: Turns,
+    /// For writes before which is counted what would be too much for their step.
+    pub stagings: Turns,
 }
 
 impl Long {
     /// Requests enough to keep every processor busy while some wait for the disk; and half of them for all that is watched and
-    /// listed in another form than it is stored in.
+    /// listed in another form than it is stored in. The engine stages one write at a time.
     pub(super) fn new() -> Long {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Long { requests: Turns::new(2 * processors), streams: Turns::new((processors / 2).max(1)) }
+        Long {
+            requests: Turns::new(2 * processors),
+            streams: Turns::new((processors / 2).max(1)),
+            stagings: Turns::new(1),
+        }
     }
 }
 

@@ -113,8 +113,6 @@ struct Inner {
     long: Long,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
-    /// Held by the one write before which is counted what would be too much for its step.
-    staging: tokio::sync::Mutex<()>,
     /// Tells continue tokens of ours from all others.
     continues: token::Seal,
     /// Held by the one backup that is being sent.
@@ -215,7 +213,6 @@ impl Api {
                 openapi,
                 admission,
                 definitions: Arc::default(),
-                staging: tokio::sync::Mutex::default(),
                 long: Long::new(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),

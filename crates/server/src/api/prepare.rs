@@ -268,7 +268,7 @@ impl Api {
         let mut asked = 0;
         loop {
             let (key, origin) = (write.key.clone(), write.origin.clone());
-            let (dry_run, now_ms) = (write.dry_run, write.now_ms);
+            let (dry_run, now_ms, identity) = (write.dry_run, write.now_ms, origin.identity.clone());
             let write_again = |kind, foresight| Write { key, kind, dry_run, now_ms, foresight, origin };
             let command =
                 if turn.is_some() { Command::Stage(Box::new(write)) } else { Command::Write(Box::new(write)) };
@@ -278,7 +278,8 @@ impl Api {
             };
             match postponed.recount {
                 Some(Recount::ToBegin) => {
-                    turn = Some(self.inner.staging.lock().await);
+                    let taken = self.inner.long.stagings.take(&identity).await;
+                    turn = Some(taken.map_err(|_| ApiError::too_many_requests())?);
                     write = write_again(postponed.kind, Foresight::Asked);
                     continue;
                 }

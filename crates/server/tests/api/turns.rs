@@ -1,7 +1,8 @@
 //! Long work has turns: while others have them all, what is long waits and what is short does not.
 
 use axum::body::Body;
-use futures::FutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use server::identity::Identity;
@@ -140,4 +141,45 @@ async fn watchers_of_long_objects_wait_for_turns_and_others_do_not() {
         let frame = events.frame().await.expect(line).expect("an event");
         assert!(!frame.into_data().expect("data").is_empty(), "{line}");
     }
+}
+
+/// Users have their turns at what is counted before a write, too: whoever has many such writes under way waits behind himself.
+#[tokio::test]
+async fn writes_that_count_much_are_prepared_user_by_user() {
+    let server = Server::start();
+    server.play("POST /api/v1/namespaces\n  {\"metadata\": {\"name\": \"a\"}}\n  201").await;
+    for name in ["one", "two", "three"] {
+        let text = "x".repeat(400_000);
+        server
+            .play(&format!(
+                r#"POST {MAPS}
+  {{"metadata": {{"name": "{name}"}}, "data": {{"a": "{text}"}}}}
+  201"#
+            ))
+            .await;
+    }
+    let turn = take_all(&server.api.long().stagings);
+    let create = |name: String, user: &'static str| {
+        let body = format!(r#"{{"metadata": {{"name": "{name}"}}, "spec": {{"hard": {{"count/configmaps": "9"}}}}}}"#);
+        let mut service = server.as_user(user, &["system:masters"]);
+        async move { service.call(request("POST /api/v1/namespaces/a/resourcequotas", &body)).await.expect("infallible") }
+    };
+    let loud = (0..6).map(|at| async move { ("loud", create(format!("loud-{at}"), "loud").await) }.boxed_local());
+    let quiet = async { ("quiet", create("quiet".into(), "quiet").await) }.boxed_local();
+    let mut all: FuturesUnordered<_> = loud.chain([quiet]).collect();
+    // All of them wait in line, and nobody else does.
+    for _ in 0..200 {
+        assert!(all.next().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    server.play("POST /api/v1/namespaces/a/secrets\n  {\"metadata\": {\"name\": \"s\"}}\n  201").await;
+    assert!(all.next().now_or_never().is_none());
+    drop(turn);
+    let mut order = Vec::new();
+    while let Some((name, made)) = all.next().await {
+        assert_eq!(made.status(), 201);
+        order.push(name);
+    }
+    let place = order.iter().position(|name| *name == "quiet");
+    assert!(place.is_some_and(|place| place < 3), "{order:?}");
 }
