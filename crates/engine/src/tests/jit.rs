@@ -397,3 +397,49 @@ fn a_claim_that_was_made_for_a_workload_is_shown_in_use() {
     }
     bench.audit();
 }
+
+/// Whatever is edited away and back, or deleted and made again, living workloads are covered in the end as before.
+#[test]
+fn a_pool_that_comes_back_finds_the_claims_of_what_lives() {
+    let pool = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepools"), "", "p");
+    let covered = |bench: &mut Bench, after: &str| {
+        assert_eq!(bench.pool(), "pods=1/10 requests.cpu=3/4", "after {after}");
+        assert_eq!(bench.quota_in("a"), "pods=1/1 requests.cpu=3/3", "after {after}");
+        bench.audit();
+    };
+    let mut bench = jit();
+    bench.pod_in("a", "x", "3").unwrap();
+    for scopes in [json!(["Terminating"]), json!(["Terminating", "NotBestEffort"]), json!([])] {
+        bench.change(&pool, |pool| pool["spec"]["quota"]["scopes"] = scopes.clone()).unwrap();
+        bench.audit();
+        bench.change(&pool, |pool| pool["spec"]["quota"]["scopes"] = Value::Null).unwrap();
+        covered(&mut bench, &format!("the scopes {scopes}"));
+    }
+    let spec = bench.desk.get(&pool).unwrap().value()["spec"].clone();
+    bench.write(pool.clone(), WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    let claim = bench.claims_in("a")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let claim = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepoolclaims"), "a", &claim);
+    let taken = bench.write(claim, WriteKind::Delete { expect: Expect::default(), last: None }, false);
+    assert!(matches!(taken, Err(Refused::Said { .. })), "{taken:?}");
+    bench.create(CAPSULE, "resourcepools", "", "p", json!({"spec": spec})).unwrap();
+    covered(&mut bench, "the pool was deleted and made again");
+    bench.delete_in("a", "pods", "x").unwrap();
+    assert!(bench.claims_in("a").is_empty());
+    assert_eq!(bench.pool(), "pods=0/10 requests.cpu=0/4");
+    bench.audit();
+}
+
+/// Scopes that leave a workload out are no reason to keep the claim of one that is over.
+#[test]
+fn a_claim_under_scopes_goes_when_its_workload_is_over() {
+    let mut bench = jit();
+    let pool = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepools"), "", "p");
+    bench.change(&pool, |pool| pool["spec"]["quota"]["scopes"] = json!(["NotTerminating"])).unwrap();
+    bench.pod_in("a", "x", "3").unwrap();
+    assert_eq!(bench.pool(), "pods=1/10 requests.cpu=3/4");
+    let pod = ObjectKey::new(GroupResource::core("pods"), "a", "x");
+    bench.change(&pod, |pod| pod["status"] = json!({"phase": "Succeeded"})).unwrap();
+    assert!(bench.claims_in("a").is_empty());
+    assert_eq!(bench.pool(), "pods=0/10 requests.cpu=0/4");
+    bench.audit();
+}

@@ -86,7 +86,8 @@ fn offers(pool: &Value) -> bool {
 }
 
 /// A claim never covers more than its workload takes, and is gone when it takes nothing. Of what the pool's ResourceQuota does not
-/// count, because it is not there or does not list it, nobody can tell what the workload takes: that stays as it is.
+/// count, because it is not there, does not list it, or has scopes that leave the workload out, nobody can tell what the workload
+/// takes: that stays as it is.
 pub fn must_be(claim: &Value, view: &dyn View) -> Must {
     let Some(workload) = made_for(claim) else { return Must::AsItIs };
     if !view.lives(workload) {
@@ -103,6 +104,9 @@ pub fn must_be(claim: &Value, view: &dyn View) -> Must {
         .filter(|line| line.key.policy == quota && line.key.bucket.is_empty())
         .map(|line| (line.key.resource, line.amount))
         .collect();
+    if taken.is_empty() && is_left_out(claim, workload, pool, view) {
+        return Must::AsItIs;
+    }
     let claimed = wanted(claim);
     let mut left = claimed.clone();
     for (name, amount) in left.iter_mut().filter(|(name, _)| counted.contains(*name)) {
@@ -121,6 +125,24 @@ pub fn must_be(claim: &Value, view: &dyn View) -> Must {
     let mut claim = claim.clone();
     claim["spec"]["claim"] = show_amounts(left);
     Must::Be(claim)
+}
+
+/// Whether the scopes of a pool's ResourceQuota may be why a workload takes nothing of it, and not that it has come to its end.
+fn is_left_out(claim: &Value, workload: SubjectId, pool: &str, view: &dyn View) -> bool {
+    let namespace = text(claim, &["metadata", "namespace"]);
+    let quota = view.get(&GroupResource::core("resourcequotas"), namespace, &quota_name(pool));
+    let has = |field: &str| {
+        let found = quota.as_ref().and_then(|quota| at(quota, &["spec", field])).filter(|found| !found.is_null());
+        found.is_some_and(|found| found.as_array().is_none_or(|list| !list.is_empty()))
+    };
+    if !has("scopes") && !has("scopeSelector") {
+        return false;
+    }
+    let owners = at(claim, &["metadata", "ownerReferences"]).and_then(Value::as_array);
+    let pods = owners.into_iter().flatten().filter(|owner| owner["kind"] == "Pod");
+    let mut pods = pods.filter_map(|owner| view.get(&GroupResource::core("pods"), namespace, owner["name"].as_str()?));
+    let is_over = |pod: &Value| matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed");
+    !pods.any(|pod| subject(&pod) == workload && is_over(&pod))
 }
 
 /// The claims in a namespace that were made for workloads, of one pool: they are looked at when its ResourceQuota comes to count
@@ -163,13 +185,12 @@ pub fn has_workload(claim: &str, uid: SubjectId, view: &dyn View) -> bool {
     workload.is_some_and(|uid| matches!(view.explain(uid).state, Some(State::Charged | State::Held { .. })))
 }
 
-/// Such a claim is its workload's, and nobody else's to change; but for a pool that is gone, or goes, and may take it along.
+/// Such a claim is its workload's, and nobody else's to change, whatever becomes of the pool: if that comes back, the workload is
+/// still what takes of it.
 pub fn guard(change: &Change<'_>, view: &dyn View) -> Result<(), String> {
     let same_spec = change.new.is_some_and(|new| new.get("spec") == change.old.get("spec"));
     let released = change.new.is_some_and(super::is_released);
-    let pool = || view.get(&pools(), "", text(change.old, &["spec", "pool"]));
-    let serves = || pool().is_some_and(|pool| at(&pool, &["metadata", "deletionTimestamp"]).is_none());
-    let is_free = || !(made_for(change.old).is_some_and(|workload| view.lives(workload)) && serves());
+    let is_free = || !made_for(change.old).is_some_and(|workload| view.lives(workload));
     if (same_spec && !released) || is_free() {
         return Ok(());
     }
