@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rules::GroupResource;
 
 use crate::engine::Engine;
+use crate::follow::ROUNDS_MAX;
 use crate::object::ObjectKey;
 
 /// Those that are behind, by namespace.
@@ -78,15 +79,18 @@ impl Engine {
         if self.behind.is_empty() {
             return;
         }
-        let late = self.behind.limiting(namespace, &self.policy_resources);
-        if late.is_empty() {
-            return;
+        // What follows from them may be too much for this step as well, and limit the namespace.
+        for _ in 0..ROUNDS_MAX {
+            let late = self.behind.limiting(namespace, &self.policy_resources);
+            if late.is_empty() {
+                return;
+            }
+            let moved_from = self.touched.len();
+            for key in late {
+                self.behind.remove(&key);
+                self.conform(&key);
+            }
+            self.follow(moved_from, now_ms);
         }
-        let moved_from = self.touched.len();
-        for key in late {
-            self.behind.remove(&key);
-            self.conform(&key);
-        }
-        self.follow(moved_from, now_ms);
     }
 }

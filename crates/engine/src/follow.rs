@@ -38,7 +38,7 @@ impl Default for Bounds {
 }
 
 /// Rounds in one step. Nodes lead to pools, those to claims, those to quotas, and that is all; more is a circle.
-const ROUNDS_MAX: usize = 8;
+pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// An object that was written or deleted in this step.
 pub(crate) struct Changed {
@@ -241,7 +241,11 @@ impl Engine {
     pub(crate) fn put_all_behind(&mut self) {
         let shaped: Vec<ObjectKey> = self.shaped.iter().flat_map(|resource| self.keys_of(resource)).collect();
         for key in shaped.into_iter().chain(self.kept()) {
-            self.behind.insert(key);
+            // What limits other objects and was left by the last step is not told from the rest: all of it comes first.
+            match self.policy_resources.contains(&key.resource) {
+                true => self.behind.leave(key),
+                false => self.behind.insert(key),
+            }
         }
         self.effects.stale_status |= !self.behind.is_empty();
     }

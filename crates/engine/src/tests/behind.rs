@@ -267,3 +267,32 @@ fn millis_of_claims(bench: &Bench, namespace: &str) -> usize {
     has.map(|claim| 1000 * claim.value()["spec"]["claim"]["requests.cpu"].as_str().unwrap().parse::<usize>().unwrap())
         .sum()
 }
+
+/// What limits from outside of namespaces and was left behind is not forgotten by an end in between.
+#[test]
+fn a_pool_that_is_to_shrink_grants_nothing_after_a_restart() {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    bench.create("", "namespaces", "", "t", json!({"labels": {"tenant": "solar"}})).unwrap();
+    let node = |cpu: &str| json!({"labels": {"pool": "solar"}, "status": {"allocatable": {"cpu": cpu}}});
+    bench.create("", "nodes", "", "n", node("10")).unwrap();
+    for name in ["a", "m", "z"] {
+        let spec = json!({
+            "selectors": [{"matchLabels": {"tenant": "solar"}}],
+            "quota": {"hard": {"requests.cpu": "1000"}},
+            "nodes": {"selector": {"matchLabels": {"pool": "solar"}}, "shares": {"requests.cpu": "100%"}},
+        });
+        bench.create(CAPSULE, "resourcepools", "", name, json!({"spec": spec})).unwrap();
+    }
+    bench.desk.engine.bounds.bytes = 1;
+    let of_node = ObjectKey::new(GroupResource::core("nodes"), "", "n");
+    bench.change(&of_node, |one| one["status"]["allocatable"]["cpu"] = "2".into()).unwrap();
+    let of_last = ObjectKey::new(GroupResource::new(CAPSULE, "resourcepools"), "", "z");
+    let hard =
+        |bench: &Bench| bench.desk.get(&of_last).unwrap().value()["spec"]["quota"]["hard"]["requests.cpu"].clone();
+    assert_eq!(hard(&bench), "10", "it was too much for one step");
+    let mut bench = bench.restart();
+    let claim = json!({"spec": {"pool": "z", "claim": {"requests.cpu": "9"}}});
+    bench.create(CAPSULE, "resourcepoolclaims", "t", "c", claim).unwrap();
+    assert_eq!((hard(&bench), bench.millis_of(&of_last, "requests.cpu")), ("2".into(), 0), "the claim waits");
+    bench.caught_up();
+}

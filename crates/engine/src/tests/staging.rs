@@ -516,3 +516,24 @@ fn whatever_happens_meanwhile_what_is_counted_is_exact() {
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 25;
+
+/// A folder that was left, or backed up, in the middle of it is sound.
+#[test]
+fn what_is_prepared_or_let_go_of_is_no_damage() {
+    let verified = |bench: &mut Bench| {
+        let (loaded, stored) = (bench.desk.loaded(), bench.desk.loaded().ledger);
+        Engine::start(loaded, families()).0.verify(&stored, 0).problems
+    };
+    let mut bench = Bench::narrow(families());
+    bench.fill("a", 0..9);
+    let (written, _) =
+        bench.create_at_length(("example.com", "caps", "a", "cap"), json!({"spec": {"limit": 30}}), |bench, _| {
+            assert!(bench.apart() > 0);
+            assert_eq!(verified(bench), Vec::<String>::new());
+        });
+    written.unwrap();
+    bench.write(cap_key("cap"), WriteKind::Delete { expect: Expect::default(), last: None }, false).unwrap();
+    assert!(bench.apart() > 0, "it is let go of in parts");
+    assert_eq!(verified(&mut bench), Vec::<String>::new());
+    bench.swept();
+}
