@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kinds::field_error::FieldError;
 use ledger::Terms;
-use rules::Compiled;
 use rules::cel::Foresight;
+use rules::{Compiled, GroupResource};
 
 use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
 use crate::decide::{Asked, Planned, Ruling};
@@ -173,6 +173,13 @@ impl Engine {
                 Ready::Delete { stored, last } => self.delete(stored, last),
             });
         }
+        // Policies among them were compiled before anything was there that others of them define, or gone.
+        let written_of: BTreeSet<GroupResource> = written.iter().map(|one| one.object.key.resource.clone()).collect();
+        for resource in written_of {
+            if self.meaning.contains(&resource) {
+                self.recompile_dependents(&resource);
+            }
+        }
         // Rules that came into force with them look at them, too.
         for one in &written {
             if let Some(stored) = self.stored(&one.object.key).cloned() {
@@ -256,6 +263,8 @@ impl Engine {
             }
             WriteKind::Update { draft, expect, status } => {
                 let stored = stored.ok_or(Refused::NotFound)?;
+                // What is charged to an object stays charged to it: another one is no update.
+                let expect = Expect { uid: expect.uid.or(Some(draft.uid)), ..expect };
                 check_expected(&stored, expect)?;
                 let draft = self.shape(&key, draft, now_ms)?;
                 let renews = is_renewal(&key, &stored, &draft) && self.room.renewals;

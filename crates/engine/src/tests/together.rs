@@ -182,3 +182,47 @@ fn what_follows_from_a_write_has_its_origin() {
     bench.desk.engine.publish_status(0);
     assert!(bench.desk.engine.take_writes().all(|one| one.origin.identity.user == "system:bursar:engine"));
 }
+
+/// What is charged to an object stays charged to it.
+#[test]
+fn an_update_with_the_uid_of_another_object_is_refused() {
+    let mut bench = Bench::new();
+    bench.cap("cap", json!({"limit": 5})).unwrap();
+    bench.map("m").unwrap();
+    let mut value = bench.desk.get(&map_key("m")).unwrap().value();
+    value["metadata"]["uid"] = kinds::uid::text(ledger::SubjectId(77)).into();
+    for status in [false, true] {
+        let draft = Draft::new(value.clone()).unwrap();
+        let kind = WriteKind::Update { draft, expect: Expect::default(), status };
+        let refused = bench.write(map_key("m"), kind, false);
+        assert!(matches!(refused, Err(Refused::UidMismatch { .. })), "{refused:?}");
+    }
+    assert_eq!(bench.used("cap").as_deref(), Some("1"));
+    bench.audit();
+}
+
+/// A policy that names a kind which goes with the same command is as one that is written after it.
+#[test]
+fn a_policy_means_what_it_says_at_the_end_of_its_command() {
+    const CAPSULE: &str = "capsule.clastix.io";
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    let names = json!({"kind": "Widget", "plural": "widgets"});
+    let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names,
+        "versions": [{"name": "v1", "served": true, "storage": true}]});
+    let definition = ObjectKey::new(
+        GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"),
+        "",
+        "widgets.example.com",
+    );
+    bench
+        .create("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com", json!({"spec": spec}))
+        .unwrap();
+    bench.create("example.com", "widgets", "a", "w", json!({"spec": {"size": "3"}})).unwrap();
+    let source = json!({"group": "example.com", "version": "v1", "kind": "Widget", "op": "add", "path": ".spec.size"});
+    let quota = bench.draft("a", "q", json!({"spec": {"limit": "9", "sources": [source]}}));
+    let key = ObjectKey::new(GroupResource::new(CAPSULE, "customquotas"), "a", "q");
+    let gone = (definition, WriteKind::Delete { expect: Expect::default(), last: None });
+    bench.together(vec![gone, (key, WriteKind::Create(quota))]).unwrap();
+    bench.audit();
+    bench.restart().audit();
+}

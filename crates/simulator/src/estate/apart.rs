@@ -84,7 +84,14 @@ pub fn judge_strangers(durable: &Durable, ledger: &Ledger, live: &BTreeSet<u128>
         let waits = matches!(view.state, State::Waiting(_));
         let uids = uids.get_or_insert_with(|| durable.objects.values().map(|kept| kept.uid).collect());
         if is_charged || waits || view.charges.is_empty() || !uids.contains(&id) {
-            return Err(format!("subjects, of which each has an object that is counted: and {:x} has {view:?}", id.0));
+            let charged: Vec<String> =
+                view.charges.iter().filter_map(|charge| Some(ledger.key(charge.account)?.to_string())).collect();
+            let object = durable.objects.values().find(|kept| kept.uid == id).map(|kept| kept.key.to_string());
+            let state = view.state;
+            return Err(format!(
+                "subjects, of which each has an object that is counted: and {} ({object:?}) has {charged:?}, {state:?}",
+                id.0
+            ));
         }
     }
     Ok(())

@@ -367,7 +367,10 @@ impl World {
                 self.report.rare.met(rare::OLD_LEADER_FENCED);
                 Ok(())
             }
-            Err(StoreError::Full { place }) => Err(format!("a full disk ends the process: {place}")),
+            Err(StoreError::Full { place }) => {
+                let (rows, bytes) = (flight.added.batch.len(), flight.added.batch.bytes());
+                Err(format!("a full disk ends the process: {place}, a group of {rows} rows, {bytes} bytes"))
+            }
             Err(error) => {
                 self.told.push(format!("commit failed: {error}"));
                 self.excuse(&error.to_string())?;
@@ -411,7 +414,7 @@ impl World {
     ) -> Result<(), String> {
         if let Some((done, said)) = alone {
             self.told.push(match done {
-                Done::Request(request) => format!("{} -> {said:?}", request.told()).chars().take(400).collect(),
+                Done::Request(request) => format!("{} -> {said:?}", request.told()).chars().take(1200).collect(),
                 Done::Counted(request) => format!("count for {} -> {said:?}", request.key),
                 Done::Published { now_ms } => format!("{now_ms} publish"),
             });

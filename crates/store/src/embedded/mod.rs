@@ -194,8 +194,9 @@ impl EmbeddedStore {
             Err(error) => return Err(error),
         }
         self.space.set_room(recovered.current.room(), self.options.segment_bytes);
-        if self.space.is_exhausted() {
-            // The very first commit may need the next segment: whether there is one must be known before it is accepted.
+        if self.space.room() < self.options.segment_bytes / 2 {
+            // The very first commit may need the next segment, and with what a start counts again it is a large one: whether
+            // there is one must be known before it is accepted.
             upkeep.run_due();
         }
         let Recovered { current, mark, rewound, mut counting, .. } = recovered;

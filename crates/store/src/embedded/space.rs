@@ -80,10 +80,6 @@ impl Space {
         !self.is_low() || (group_bytes as u64).saturating_add(kept) < self.room()
     }
 
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.room() == 0
-    }
-
     pub(super) fn set_low(&self, duty: Duty, low: bool) {
         let [spares, snapshots, journals] = &self.0.low;
         let flag = match duty {
@@ -111,7 +107,7 @@ impl Space {
         self.0.spare.store(bytes, Ordering::Relaxed);
     }
 
-    fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         self.0.room.load(Ordering::Relaxed).saturating_add(self.0.spare.load(Ordering::Relaxed))
     }
 }
