@@ -1,6 +1,7 @@
 //! Whether one answer was right, by the state it was given on: what was let in fits, what was refused does not and left no
 //! trace, and of several writes all happened or none.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use families::Denial;
@@ -154,7 +155,10 @@ impl Step<'_> {
                 *grew.entry(key).or_default() -= amount;
             }
         }
-        for (key, grew) in grew {
+        // Whoever goes may, even if what it took off is missing then.
+        let asks = request.parts().zip(written).filter(|((_, verb), _)| verb.value().is_some());
+        let asking: BTreeSet<_> = asks.flat_map(|(_, (uid, _))| of(found, *uid).into_keys()).collect();
+        for (key, grew) in grew.into_iter().filter(|(key, _)| asking.contains(key)) {
             let limit = found.limits.get(&(key.0.clone(), key.1.clone())).copied().flatten();
             let used = found.used.get(&key).copied().unwrap_or_default();
             if grew > 0 && key.2.is_empty() && limit.is_some_and(|limit| used > limit) {
