@@ -7,6 +7,7 @@ pub mod capsule;
 mod consequence;
 pub mod family;
 pub mod identity;
+pub mod karmada;
 pub mod kubernetes;
 mod manifest;
 pub mod metrics;
@@ -36,6 +37,7 @@ pub fn all(settings: &Settings) -> Families {
     Families::new(vec![
         Arc::new(kubernetes::Kubernetes::new(settings.kubernetes.clone())),
         Arc::new(capsule::Capsule::new(settings.capsule.clone())),
+        Arc::new(karmada::Karmada::new(settings.karmada.clone())),
     ])
 }
 
@@ -44,16 +46,18 @@ pub fn all(settings: &Settings) -> Families {
 pub struct Settings {
     pub kubernetes: kubernetes::Settings,
     pub capsule: capsule::Settings,
+    pub karmada: karmada::Settings,
 }
 
 impl Settings {
     /// Leaves out the controllers that are not chosen.
     pub fn choose_controllers(&mut self, is_chosen: impl Fn(&str) -> bool) {
         self.capsule.loops.retain(|name| is_chosen(name));
+        self.karmada.loops.retain(|name| is_chosen(name));
     }
 }
 
 /// The names of the families' controllers that an operator may choose among. One without a name always runs.
 pub fn controller_names() -> Vec<&'static str> {
-    capsule::loops::NAMES.to_vec()
+    [&capsule::loops::NAMES[..], &karmada::loops::NAMES].concat()
 }

@@ -35,6 +35,16 @@ impl Desk {
         Desk { desk: engine::desk::Desk::new(families.clone()), families, uids: 0 }
     }
 
+    /// Forgets what is only in memory and starts again from what was kept.
+    pub fn restarted(self) -> Desk {
+        Desk { desk: self.desk.again(), ..self }
+    }
+
+    /// The stored objects of a resource in a namespace, by name.
+    pub fn stored(&self, of: &GroupResource, namespace: &str) -> Vec<Value> {
+        self.desk.within(of, namespace).map(|object| object.value()).collect()
+    }
+
     /// Makes a namespace, or gives it other labels.
     pub fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
         let labels: Map<String, Value> = labels.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();

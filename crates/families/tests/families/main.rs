@@ -2,4 +2,5 @@
 
 mod capsule;
 mod desk;
+mod karmada;
 mod kubernetes;

@@ -92,6 +92,7 @@ pub struct Config {
     pub log: String,
     pub limits: Limits,
     pub capsule: families::capsule::Settings,
+    pub karmada: families::karmada::Settings,
     /// Go on without acknowledged writes that are missing at the end of the log. A flag only: it is for one start.
     #[serde(skip)]
     pub accept_data_loss: bool,
@@ -119,6 +120,7 @@ impl Default for Config {
             log: "info".into(),
             limits: Limits::default(),
             capsule: families::capsule::Settings::default(),
+            karmada: families::karmada::Settings::default(),
             accept_data_loss: false,
         }
     }
@@ -143,6 +145,9 @@ impl Config {
         let port = self.listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         port.map(|_| ()).ok_or_else(|| ConfigError::Listen(self.listen.clone()))?;
         self.limits.check()?;
+        // A member that is asked without a pause, or never given up, helps nobody.
+        number("karmada.heartbeatSeconds", self.karmada.heartbeat_seconds, 1, 3600)?;
+        number("karmada.graceSeconds", self.karmada.grace_seconds, 1, 86400)?;
         number("eventTtlSeconds", self.event_ttl_seconds, 1, EVENT_TTL_SECONDS_MAX)?;
         if let Some(unknown) = self.disable_admission.iter().find(|name| !ADMISSION_STEPS.contains(&name.as_str())) {
             return Err(ConfigError::Admission(unknown.clone()));
@@ -251,6 +256,14 @@ mod tests {
             "reading",
             "observeOnly",
             "namespace",
+            "karmada",
+            "enforcement",
+            "denyTemplates",
+            "countEvicting",
+            "reserve",
+            "heartbeatSeconds",
+            "graceSeconds",
+            "evict",
         ] {
             assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
         }
@@ -261,10 +274,12 @@ mod tests {
         let loops = |list: &[&str]| {
             let controllers = list.iter().map(|&name| name.to_owned()).collect();
             let config = Config { controllers, ..Config::default() };
-            crate::serve::settings(&config).expect("settings").capsule.loops
+            let settings = crate::serve::settings(&config).expect("settings");
+            [settings.capsule.loops, settings.karmada.loops].concat()
         };
         assert_eq!(loops(&["*"]), families::controller_names());
-        assert_eq!(loops(&["*", "-resourcepool"]), ["resourcepoolclaim"]);
+        assert!(!loops(&["*", "-resourcepool"]).contains(&"resourcepool"));
+        assert!(loops(&["*", "-resourcepool"]).contains(&"resourcepoolclaim"));
         assert_eq!(loops(&["resourcepool-controller"]), ["resourcepool"]);
         assert!(loops(&["deployment"]).is_empty());
     }

@@ -166,7 +166,11 @@ pub fn encryption(config: &Config) -> Result<Encryption, EncryptionError> {
 /// What the configuration says about the families.
 pub fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let off = |name: &str| config.disable_admission.iter().any(|one| one == name);
-    let mut settings = families::Settings { capsule: config.capsule.clone(), ..families::Settings::default() };
+    let mut settings = families::Settings {
+        capsule: config.capsule.clone(),
+        karmada: config.karmada.clone(),
+        ..families::Settings::default()
+    };
     let chosen = config.chosen_controllers()?;
     settings.choose_controllers(|name| chosen.runs(name));
     settings.kubernetes.observe_only = off("ResourceQuota");

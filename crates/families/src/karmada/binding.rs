@@ -1,0 +1,289 @@
+//! ResourceBinding as quotas and loops read it: what a workload asks for, where it was placed, what was evicted.
+//!
+//! [`usage`] is what a binding is charged: what is placed, and what was evicted and is not placed anew yet. So the total of a
+//! namespace does not dip while a cluster fails, and nobody takes meanwhile what its workloads need elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kinds::resources::{Measured, UsageError, quantity_of};
+use quantity::{Amount, Format};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// `spec` of a ResourceBinding.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindingSpec {
+    pub resource: Reference,
+    pub replicas: u32,
+    pub replica_requirements: Option<Requirements>,
+    pub components: Vec<Component>,
+    pub clusters: Vec<Target>,
+    pub graceful_eviction_tasks: Vec<EvictionTask>,
+    pub placement: Option<Value>,
+    pub schedule_priority: Option<SchedulePriority>,
+    pub scheduler_name: String,
+    pub suspension: Option<Suspension>,
+    pub failover: Option<Value>,
+}
+
+/// The template that a binding is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Requirements {
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub resource_request: Map<String, Value>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub priority_class_name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Component {
+    pub name: String,
+    pub replicas: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_requirements: Option<Requirements>,
+}
+
+/// How much of a workload one cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Target {
+    pub name: String,
+    pub replicas: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<TargetComponent>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetComponent {
+    pub name: String,
+    pub replicas: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvictionTask {
+    pub from_cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub purge_mode: String,
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    pub producer: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suppress_deletion: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters_before_failover: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SchedulePriority {
+    pub priority: i32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Suspension {
+    pub scheduling: bool,
+    pub dispatching: bool,
+}
+
+impl BindingSpec {
+    /// Reads what the schema has let in; or says what is wrong with it.
+    pub fn read(binding: &Value) -> Result<BindingSpec, String> {
+        match binding.get("spec") {
+            None | Some(Value::Null) => Ok(BindingSpec::default()),
+            Some(spec) => BindingSpec::deserialize(spec).map_err(|error| format!("spec cannot be read: {error}")),
+        }
+    }
+
+    pub fn is_divided(&self) -> bool {
+        let kind = self.placement.as_ref().and_then(|placement| placement.get("replicaScheduling"));
+        // Inside the block the default is to divide.
+        kind.is_some_and(|kind| kind.get("replicaSchedulingType").and_then(Value::as_str) != Some("Duplicated"))
+    }
+
+    pub fn is_on(&self, cluster: &str) -> bool {
+        self.clusters.iter().any(|target| target.name == cluster)
+    }
+
+    /// The priority classes of its pods.
+    pub fn priority_classes(&self) -> impl Iterator<Item = &str> {
+        let components = self.components.iter().filter_map(|one| one.replica_requirements.as_ref());
+        let all = self.replica_requirements.iter().chain(components);
+        all.map(|one| one.priority_class_name.as_str()).filter(|class| !class.is_empty())
+    }
+
+    /// Tasks whose cluster has nothing of the workload any more.
+    fn evicted(&self) -> impl Iterator<Item = &EvictionTask> {
+        self.graceful_eviction_tasks.iter().filter(|task| !self.is_on(&task.from_cluster))
+    }
+
+    /// How many clusters there are now that were not there when the first cluster was evicted.
+    fn placed_since(&self) -> impl Iterator<Item = &Target> {
+        let before: BTreeSet<&str> = self
+            .graceful_eviction_tasks
+            .iter()
+            .flat_map(|task| task.clusters_before_failover.iter().map(String::as_str).chain([&*task.from_cluster]))
+            .collect();
+        self.clusters.iter().filter(move |target| !before.contains(&*target.name))
+    }
+
+    /// Replicas that were evicted and are not placed anew.
+    fn held_replicas(&self, count_evicting: bool) -> u64 {
+        let on = |task: &EvictionTask| u64::from(task.replicas.unwrap_or(0));
+        if count_evicting {
+            return self.evicted().map(on).sum();
+        }
+        if self.is_divided() {
+            let evicted: u64 = self.evicted().map(on).sum();
+            let placed: u64 = self.clusters.iter().map(|target| u64::from(target.replicas)).sum();
+            return evicted.min(u64::from(self.replicas).saturating_sub(placed));
+        }
+        // Every cluster has all of them, which may have become fewer.
+        let evicted: u64 = self.evicted().map(|task| on(task).min(u64::from(self.replicas))).sum();
+        evicted.saturating_sub(self.placed_since().map(|target| u64::from(target.replicas)).sum())
+    }
+
+    /// Whole sets of components that were evicted and are not placed anew.
+    fn held_sets(&self, count_evicting: bool) -> u64 {
+        let evicted = self.evicted().count() as u64;
+        if count_evicting { evicted } else { evicted.saturating_sub(self.placed_since().count() as u64) }
+    }
+}
+
+/// What a binding takes, all clusters together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub requests: BTreeMap<String, Measured>,
+    pub pods: u64,
+    /// Clusters that have the object.
+    pub objects: u64,
+}
+
+impl Usage {
+    fn add(&mut self, requirements: Option<&Requirements>, times: u64) -> Result<(), UsageError> {
+        self.pods = self.pods.checked_add(times).ok_or_else(|| too_large("pods"))?;
+        let times = i64::try_from(times).map_err(|_| too_large("pods"))?;
+        for (name, value) in requirements.iter().flat_map(|one| &one.resource_request) {
+            let one = quantity_of(name, value)?;
+            let amount = one.amount().checked_mul(times).ok_or_else(|| too_large(name))?;
+            let more = Measured { amount, format: one.format() };
+            let sum = match self.requests.get(name) {
+                Some(had) => had.checked_add(more).ok_or_else(|| too_large(name))?,
+                None => more,
+            };
+            if !sum.amount.is_zero() {
+                self.requests.insert(name.clone(), sum);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn pods(&self) -> Measured {
+        count(self.pods)
+    }
+
+    pub fn objects(&self) -> Measured {
+        count(self.objects)
+    }
+}
+
+fn count(of: u64) -> Measured {
+    Measured { amount: Amount::from_nanos(i128::from(of) * 1_000_000_000), format: Format::DecimalSi }
+}
+
+fn too_large(resource: &str) -> UsageError {
+    UsageError::TooLarge { resource: resource.to_string() }
+}
+
+/// What a binding is charged: what is placed, and what was evicted and is not placed anew. With `count_evicting`, what was
+/// evicted counts until its task is done, for as long as the old copy may run beside the new one.
+pub fn usage(spec: &BindingSpec, count_evicting: bool) -> Result<Usage, UsageError> {
+    let mut usage = Usage::default();
+    if spec.components.is_empty() {
+        let placed: u64 = spec.clusters.iter().map(|target| u64::from(target.replicas)).sum();
+        let held = spec.held_replicas(count_evicting);
+        let times = placed.checked_add(held).ok_or_else(|| too_large("pods"))?;
+        usage.add(spec.replica_requirements.as_ref(), times)?;
+    } else {
+        for target in &spec.clusters {
+            usage.add_set(spec, target)?;
+        }
+        let held = spec.held_sets(count_evicting);
+        for component in &spec.components {
+            let times = u64::from(component.replicas).checked_mul(held).ok_or_else(|| too_large("pods"))?;
+            usage.add(component.replica_requirements.as_ref(), times)?;
+        }
+    }
+    usage.objects = spec.clusters.len() as u64 + spec.held_sets(count_evicting);
+    Ok(usage)
+}
+
+/// What one cluster has of it.
+pub fn usage_on(spec: &BindingSpec, cluster: &str) -> Result<Usage, UsageError> {
+    let mut usage = Usage::default();
+    for target in spec.clusters.iter().filter(|target| target.name == cluster) {
+        match spec.components.is_empty() {
+            true => usage.add(spec.replica_requirements.as_ref(), u64::from(target.replicas))?,
+            false => usage.add_set(spec, target)?,
+        }
+        usage.objects += 1;
+    }
+    Ok(usage)
+}
+
+impl Usage {
+    /// The components of one cluster: those the cluster names, else all.
+    fn add_set(&mut self, spec: &BindingSpec, target: &Target) -> Result<(), UsageError> {
+        for component in &spec.components {
+            let own = target.components.iter().find(|one| one.name == component.name);
+            let replicas = match (target.components.is_empty(), own) {
+                (true, _) => component.replicas,
+                (false, Some(own)) => own.replicas,
+                (false, None) => 0,
+            };
+            self.add(component.replica_requirements.as_ref(), u64::from(replicas))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tasks that are new in a write get what they need to be counted: how much the cluster had, and where the workload was.
+pub fn complete_tasks(binding: &mut Value, old: &Value) {
+    let (Ok(old), Ok(new)) = (BindingSpec::read(old), BindingSpec::read(binding)) else { return };
+    let before: Vec<&str> = old.clusters.iter().map(|target| &*target.name).collect();
+    let Some(tasks) = binding.pointer_mut("/spec/gracefulEvictionTasks").and_then(Value::as_array_mut) else { return };
+    for (task, read) in tasks.iter_mut().zip(&new.graceful_eviction_tasks) {
+        let from = &read.from_cluster;
+        let Some(had) = old.clusters.iter().find(|target| target.name == *from) else { continue };
+        if new.is_on(from) || old.graceful_eviction_tasks.iter().any(|known| known.from_cluster == *from) {
+            continue;
+        }
+        let Some(task) = task.as_object_mut() else { continue };
+        // What the cluster had is a fact, whatever the writer says.
+        task.insert("replicas".into(), had.replicas.into());
+        task.insert("clustersBeforeFailover".into(), before.clone().into());
+    }
+}

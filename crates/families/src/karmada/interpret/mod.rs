@@ -1,0 +1,302 @@
+//! What a workload asks for, how a part of it is written for one cluster, and whether it is well: by kind, without a clock and
+//! without anything but the object.
+//!
+//! Deployment, StatefulSet, ReplicaSet, Job and Pod have one pod template; FlinkDeployment and SparkApplication have components,
+//! in units of their own. Anything else asks for nothing and goes to every cluster as it is.
+
+mod flink;
+mod memory;
+mod spark;
+
+use kinds::fields::{at, items, text};
+use kinds::resources::pod::pod_usage;
+use kinds::resources::quantity_of;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::binding::{Component, Requirements, Target};
+
+/// How many executors of a SparkApplication that grows by itself are reserved.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reserve {
+    /// As many as it starts with.
+    #[default]
+    Initial,
+    /// As few as it may have.
+    Min,
+    /// As many as it may come to have.
+    Max,
+}
+
+/// What a workload asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wants {
+    pub replicas: u32,
+    pub requirements: Option<Requirements>,
+    pub components: Vec<Component>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Deployment,
+    StatefulSet,
+    ReplicaSet,
+    Job,
+    Pod,
+    Flink,
+    Spark,
+    Other,
+}
+
+impl Kind {
+    fn of(object: &Value) -> Kind {
+        let (group, _) = text(object, &["apiVersion"]).split_once('/').unwrap_or(("", ""));
+        match (group, text(object, &["kind"])) {
+            ("apps", "Deployment") => Kind::Deployment,
+            ("apps", "StatefulSet") => Kind::StatefulSet,
+            ("apps", "ReplicaSet") => Kind::ReplicaSet,
+            ("batch", "Job") => Kind::Job,
+            ("", "Pod") => Kind::Pod,
+            ("flink.apache.org", "FlinkDeployment") => Kind::Flink,
+            ("sparkoperator.k8s.io", "SparkApplication") => Kind::Spark,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// What a template asks for. An error names what cannot be counted; such a template is not placed anywhere.
+pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
+    match Kind::of(template) {
+        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet => {
+            let replicas = count(at(template, &["spec", "replicas"]), 1, "spec.replicas")?;
+            Ok(Wants { replicas, requirements: pods(at(template, &["spec", "template"]))?, components: Vec::new() })
+        }
+        Kind::Job => {
+            let parallelism = count(at(template, &["spec", "parallelism"]), 1, "spec.parallelism")?;
+            let completions = count(at(template, &["spec", "completions"]), u32::MAX, "spec.completions")?;
+            let requirements = pods(at(template, &["spec", "template"]))?;
+            Ok(Wants { replicas: parallelism.min(completions), requirements, components: Vec::new() })
+        }
+        Kind::Pod => Ok(Wants { replicas: 1, requirements: pods(Some(template))?, components: Vec::new() }),
+        Kind::Flink => Ok(Wants { components: flink::components(template)?, ..Wants::default() }),
+        Kind::Spark => Ok(Wants { components: spark::components(template, reserve)?, ..Wants::default() }),
+        Kind::Other => Ok(Wants::default()),
+    }
+}
+
+/// A number of pods, or the default where nothing is said.
+fn count(value: Option<&Value>, default: u32, field: &str) -> Result<u32, String> {
+    let value = value.filter(|value| !value.is_null());
+    let number = |value: &Value| match value {
+        Value::String(text) => text.trim().parse::<i64>().ok(),
+        other => other.as_i64(),
+    };
+    match value {
+        None => Ok(default),
+        Some(value) => {
+            let read =
+                number(value).and_then(|number| u32::try_from(number).ok()).filter(|one| *one <= i32::MAX as u32);
+            read.ok_or_else(|| format!("{field} is {value}: use a whole number from 0 to {}", i32::MAX))
+        }
+    }
+}
+
+/// What one pod of a template requests. Where only a limit is stated, that is requested.
+fn pods(template: Option<&Value>) -> Result<Option<Requirements>, String> {
+    let Some(spec) = template.and_then(|template| template.get("spec")) else { return Ok(None) };
+    let mut spec = spec.clone();
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            fill_requests(container);
+        }
+    }
+    let class = text(&spec, &["priorityClassName"]).to_owned();
+    let usage = pod_usage(&json!({ "spec": spec })).map_err(|error| error.to_string())?;
+    let mut request = Map::new();
+    for (name, measured) in usage.requests.iter() {
+        add(&mut request, name, measured.to_quantity())?;
+    }
+    Ok(Some(Requirements { resource_request: request, priority_class_name: class }))
+}
+
+fn fill_requests(container: &mut Value) {
+    let Some(limits) = at(container, &["resources", "limits"]).and_then(Value::as_object).cloned() else { return };
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let requests = resources.entry("requests").or_insert_with(|| json!({}));
+    if requests.is_null() {
+        *requests = json!({});
+    }
+    if let Some(requests) = requests.as_object_mut() {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// Adds an amount to a list; none below zero.
+fn add(list: &mut Map<String, Value>, name: &str, more: quantity::Quantity) -> Result<(), String> {
+    if more.amount().is_negative() {
+        return Err(format!("{name} is {more}: an amount is not below zero"));
+    }
+    let sum = match list.get(name) {
+        None => more,
+        Some(had) => {
+            let had = quantity_of(name, had).map_err(|error| error.to_string())?;
+            had.checked_add(&more).ok_or_else(|| format!("{name} is more than can be counted"))?
+        }
+    };
+    list.insert(name.to_owned(), Value::String(sum.canonical().to_string()));
+    Ok(())
+}
+
+/// What the containers of a pod template besides `main` request, added to a list: operators merge such a template with the
+/// container they make themselves.
+fn add_sidecars(list: &mut Map<String, Value>, template: Option<&Value>, main: &str) -> Result<(), String> {
+    for container in template.into_iter().flat_map(|template| items(template, &["spec", "containers"])) {
+        if text(container, &["name"]) == main {
+            continue;
+        }
+        let mut container = container.clone();
+        fill_requests(&mut container);
+        let requests = at(&container, &["resources", "requests"]).and_then(Value::as_object);
+        for (name, value) in requests.into_iter().flatten() {
+            add(list, name, quantity_of(name, value).map_err(|error| error.to_string())?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes out of a template what the server it was written to gave it, and another server gives it anew: addresses of a Service,
+/// what makes a Job's pods its own.
+pub fn prune(template: &mut Value) {
+    let core = text(template, &["apiVersion"]) == "v1";
+    if core && text(template, &["kind"]) == "Service" && text(template, &["spec", "clusterIP"]) != "None" {
+        let spec = template.get_mut("spec").and_then(Value::as_object_mut);
+        spec.into_iter().for_each(|spec| spec.retain(|field, _| !matches!(&**field, "clusterIP" | "clusterIPs")));
+    }
+    if Kind::of(template) == Kind::Job && at(template, &["spec", "manualSelector"]) != Some(&Value::Bool(true)) {
+        let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        spec.remove("selector");
+        let labels =
+            spec.get_mut("template").and_then(|one| one.pointer_mut("/metadata/labels")).and_then(Value::as_object_mut);
+        let is_made = |label: &str| {
+            let name = label.strip_prefix("batch.kubernetes.io/").unwrap_or(label);
+            matches!(name, "controller-uid" | "job-name")
+        };
+        labels.into_iter().for_each(|labels| labels.retain(|label, _| !is_made(label)));
+    }
+}
+
+/// Writes one cluster's part into a template. What has components goes as a whole.
+pub fn revise(template: &mut Value, target: &Target, all: &[Target]) {
+    if !template.get("spec").is_some_and(Value::is_object) {
+        return;
+    }
+    match Kind::of(template) {
+        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet => {
+            template["spec"]["replicas"] = json!(target.replicas);
+        }
+        Kind::Job => {
+            template["spec"]["parallelism"] = json!(target.replicas);
+            let completions = at(template, &["spec", "completions"]).and_then(Value::as_u64);
+            if let Some(completions) = completions.filter(|_| all.len() > 1) {
+                let weights: Vec<(&str, u64)> = all.iter().map(|one| (&*one.name, u64::from(one.replicas))).collect();
+                let shares = super::schedule::largest_remainder(completions, &weights, "");
+                let own = shares.iter().find(|(name, _)| **name == *target.name).map_or(0, |(_, share)| *share);
+                template["spec"]["completions"] = json!(own);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// How an object does in a member.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    Healthy,
+    Unhealthy,
+    Unknown,
+}
+
+impl Health {
+    pub fn name(self) -> &'static str {
+        match self {
+            Health::Healthy => "Healthy",
+            Health::Unhealthy => "Unhealthy",
+            Health::Unknown => "Unknown",
+        }
+    }
+}
+
+pub fn health(object: &Value) -> Health {
+    let number = |path: &[&str]| at(object, path).and_then(Value::as_i64).unwrap_or(0);
+    let is = |good: bool| if good { Health::Healthy } else { Health::Unhealthy };
+    if object.get("status").is_none_or(Value::is_null) {
+        return if Kind::of(object) == Kind::Other { Health::Healthy } else { Health::Unknown };
+    }
+    let wanted = at(object, &["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(1);
+    match Kind::of(object) {
+        Kind::Deployment => {
+            let seen = number(&["status", "observedGeneration"]) >= number(&["metadata", "generation"]);
+            is(seen && number(&["status", "availableReplicas"]) >= wanted)
+        }
+        Kind::StatefulSet | Kind::ReplicaSet => is(number(&["status", "readyReplicas"]) >= wanted),
+        Kind::Job => is(!kinds::conditions::of(object, "Failed").is_some_and(|one| one["status"] == "True")),
+        Kind::Pod => match text(object, &["status", "phase"]) {
+            "Running" | "Succeeded" => Health::Healthy,
+            "Failed" => Health::Unhealthy,
+            _ => Health::Unknown,
+        },
+        Kind::Flink => {
+            let state = text(object, &["status", "jobStatus", "state"]);
+            match text(object, &["status", "lifecycleState"]) {
+                "FAILED" => Health::Unhealthy,
+                "STABLE" | "DEPLOYED" if state == "RUNNING" || state == "FINISHED" => Health::Healthy,
+                _ if state == "FAILED" => Health::Unhealthy,
+                _ => Health::Unknown,
+            }
+        }
+        Kind::Spark => match text(object, &["status", "applicationState", "state"]) {
+            "RUNNING" | "COMPLETED" => Health::Healthy,
+            "FAILED" | "SUBMISSION_FAILED" => Health::Unhealthy,
+            _ => Health::Unknown,
+        },
+        Kind::Other => Health::Healthy,
+    }
+}
+
+/// The numbers of a workload's status that are added up over clusters.
+const ADDED: [&str; 9] = [
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
+    "availableReplicas",
+    "unavailableReplicas",
+    "currentReplicas",
+    "active",
+    "succeeded",
+    "failed",
+];
+
+/// What a template's status says of all clusters together; `None` where that is nothing.
+pub fn aggregate(template: &Value, told: &[(&str, &Value)]) -> Option<Value> {
+    match (Kind::of(template), told) {
+        (Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::Job, _) => {
+            let mut status = Map::new();
+            for field in ADDED {
+                let values = told.iter().filter_map(|(_, status)| status.get(field)?.as_i64()).collect::<Vec<_>>();
+                if !values.is_empty() {
+                    status
+                        .insert(field.into(), json!(values.iter().fold(0_i64, |sum, more| sum.saturating_add(*more))));
+                }
+            }
+            (!status.is_empty()).then_some(Value::Object(status))
+        }
+        (Kind::Flink | Kind::Spark, [(_, status)]) => Some(Value::clone(status)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! What a member was lent for pods that appear at run time: executors, autoscaled replicas.
+//!
+//! A FederatedQuotaLease says how much the ResourceQuota of one member allows (`hard`), and how much of that bindings are charged
+//! for there already (`base`). The difference is lent, and charged. A binding that comes to the member, or leaves it, moves `base` in
+//! its own commit, so that what is lent and what is charged never are more than the quota together, at no moment: what a member may
+//! do is charged before it may, and let go of after it may no longer.
+
+use std::sync::Arc;
+
+use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, items, text};
+use kinds::resources::quantity_of;
+use quantity::{Amount, Quantity};
+use rules::{Measure, MeasureError, Subject, Verdict, policy_name};
+use serde_json::{Map, Value, json};
+
+use super::names::Counted;
+use super::{LEASES, QUOTAS};
+use crate::kubernetes::validate::amounts;
+use crate::{Affected, Cause, Must, Place, PolicyObject, View};
+
+/// The part of a quota's accounts that bindings take in one cluster.
+pub fn part(namespace: &str, cluster: &str) -> String {
+    format!("{namespace}/{cluster}")
+}
+
+/// One lease for each quota and cluster.
+pub fn name(quota: &str, cluster: &str) -> String {
+    format!("{quota}.{cluster}")
+}
+
+/// `spec.elastic` of a quota: how much room a member is given beyond what it uses.
+#[derive(Clone, Debug, Default)]
+pub struct Elastic {
+    pub chunk: Vec<(String, Quantity)>,
+    /// All, when empty.
+    pub clusters: Vec<String>,
+}
+
+impl Elastic {
+    pub fn read(quota: &Value) -> Option<Elastic> {
+        let spec = at(quota, &["spec", "elastic"]).filter(|one| one.is_object())?;
+        let chunk = spec.get("chunk").and_then(Value::as_object).into_iter().flatten();
+        let chunk = chunk.filter_map(|(name, value)| Some((name.clone(), quantity_of(name, value).ok()?)));
+        let clusters = items(spec, &["clusters"]).iter().filter_map(Value::as_str).map(str::to_owned);
+        Some(Elastic { chunk: chunk.collect(), clusters: clusters.collect() })
+    }
+
+    pub fn validate(quota: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+        let Some(spec) = at(quota, &["spec", "elastic"]).filter(|one| !one.is_null()) else { return };
+        let elastic = path.child("elastic");
+        let chunk = elastic.child("chunk");
+        amounts(spec.get("chunk"), &chunk, errors);
+        let overall = at(quota, &["spec", "overall"]).and_then(Value::as_object);
+        for (name, _) in spec.get("chunk").and_then(Value::as_object).into_iter().flatten() {
+            if !overall.is_some_and(|overall| overall.contains_key(name)) {
+                errors.push(FieldError::invalid(chunk.key(name), &**name, "is not in overall"));
+            }
+        }
+        let has = |field: &str| at(quota, &["spec", field]).is_some_and(|one| !one.is_null());
+        if has("scopes") || has("scopeSelector") {
+            let why = "a quota with scopes lends nothing: members cannot tell which pods it means";
+            errors.push(FieldError::forbidden(elastic, why));
+        }
+    }
+}
+
+/// The names of a quota that members can count: pods, and what they request.
+pub fn is_lent(name: &str) -> bool {
+    matches!(Counted::of(name), Some(Counted::Request(_) | Counted::Pods))
+}
+
+fn amount(lease: &Value, field: &str, name: &str) -> Result<Quantity, String> {
+    let value = at(lease, &["spec", field]).and_then(|list| list.get(name)).unwrap_or(&Value::Null);
+    quantity_of(name, value).map_err(|error| format!("spec.{field}: {error}"))
+}
+
+/// What a lease takes of one quota.
+pub struct LeaseRule {
+    pub policy: Arc<str>,
+    pub quota: Arc<str>,
+    /// By account.
+    pub names: Vec<Arc<str>>,
+}
+
+impl Measure for LeaseRule {
+    fn may_change_with_time(&self, _text: &str) -> bool {
+        false
+    }
+
+    fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
+        if text(subject.object, &["spec", "quota"]) != &*self.quota {
+            return Ok(());
+        }
+        let failed = |message: String| MeasureError { policy: self.policy.clone(), message };
+        for (account, name) in self.names.iter().enumerate() {
+            let (hard, base) = (amount(subject.object, "hard", name), amount(subject.object, "base", name));
+            let (hard, base) = (hard.map_err(failed)?, base.map_err(failed)?);
+            let lent = hard.amount().checked_sub(base.amount()).unwrap_or(Amount::ZERO);
+            if lent > Amount::ZERO {
+                out.charge(account, lent, hard.format());
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn validate(object: &Value, own_name: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = Path::new("spec");
+    let (quota, cluster) = (text(object, &["spec", "quota"]), text(object, &["spec", "clusterName"]));
+    if own_name != name(quota, cluster) {
+        let why = "must be the names of its quota and its cluster, with a dot between them";
+        errors.push(FieldError::invalid(Path::new("metadata").child("name"), own_name, why));
+    }
+    for field in ["hard", "base"] {
+        amounts(at(object, &["spec", field]), &spec.child(field), &mut errors);
+    }
+    errors
+}
+
+/// The leases whose base may have moved: of one cluster with what bindings take there, and all of a quota that was written.
+pub fn concerned(cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+    match cause {
+        Cause::Moved { name: quota, part, .. } => {
+            let Some((namespace, cluster)) = part.split_once('/') else { return Vec::new() };
+            vec![Affected::Object(Place::new(LEASES.resource(), namespace, &name(quota, cluster)))]
+        }
+        Cause::Written(change) if QUOTAS.is(change.resource) => {
+            let all = view.list(&LEASES.resource(), change.namespace);
+            let own = all.iter().filter(|lease| text(lease, &["spec", "quota"]) == change.name);
+            let place = |lease: &Arc<Value>| {
+                Place::new(LEASES.resource(), change.namespace, text(lease, &["metadata", "name"]))
+            };
+            own.map(|lease| Affected::Object(place(lease))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A lease says how much of it bindings are charged for, whoever writes it.
+pub fn must_be(lease: &PolicyObject<'_>, view: &dyn View) -> Must {
+    if lease.object.is_null() {
+        return Must::AsItIs;
+    }
+    let (quota, cluster) = (text(lease.object, &["spec", "quota"]), text(lease.object, &["spec", "clusterName"]));
+    let policy = policy_name(&QUOTAS.resource(), lease.namespace, quota);
+    let lines = view.part(&policy, &part(lease.namespace, cluster));
+    let mut base = Map::new();
+    for line in lines.iter().filter(|line| is_lent(&line.resource) && !line.balance.used.is_zero()) {
+        let used = Quantity::new(line.balance.used, line.balance.format).to_string();
+        base.insert(line.resource.to_string(), json!(used));
+    }
+    let mut must = lease.object.clone();
+    if let Some(spec) = must.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("base".into(), Value::Object(base));
+    }
+    Must::differ(lease.object, must)
+}

@@ -1,0 +1,301 @@
+//! Bindings for templates: whatever a PropagationPolicy selects gets one, and it says what the template asks for. Where that is
+//! placed already and asks for more than a quota has left, the write is refused and the binding stays as it was.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::events::Recorder;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::super::interpret::{self, Wants};
+use super::super::{Settings, policy};
+use super::kind::{
+    BINDING_FINALIZER, POLICY_NAME, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies, quotas,
+    template_mark, whole, within,
+};
+use super::standing::{recorder, tell};
+use super::watch::{Mirror, Watch};
+
+/// How soon what was refused is tried again; what keeps being refused, later each time.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Kinds that policies of all namespaces together may name. Each is watched.
+const KINDS_MAX: usize = 256;
+
+type Kind = (String, String);
+/// Kind, namespace and name.
+type Key = (Kind, String, String);
+
+struct Detector {
+    client: Client,
+    settings: Arc<Settings>,
+    watch: Watch,
+    policies: Mirror,
+    bindings: Mirror,
+    quotas: Mirror,
+    templates: BTreeMap<Kind, Mirror>,
+    /// What was seen of each template, its binding and the policies when all was well.
+    done: HashMap<Key, String>,
+    refused: HashMap<Key, Refused>,
+    recorder: Recorder,
+}
+
+struct Refused {
+    again: Instant,
+    wait: Duration,
+    /// The quotas, as they were.
+    quotas: u64,
+    said: String,
+}
+
+pub async fn run(client: Client, settings: Arc<Settings>) {
+    let mut watch = Watch::new();
+    let config = watcher::Config::default;
+    let policies = watch.mirror(&client, &policies(), "", config());
+    let bindings = watch.mirror(&client, &bindings(), "", config());
+    let quotas = watch.mirror(&client, &quotas(), "", config());
+    for mirror in [&policies, &bindings, &quotas] {
+        mirror.ready().await;
+    }
+    let recorder = recorder(&client, "resource-detector");
+    let (templates, done, refused) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+    let mut detector =
+        Detector { client, settings, watch, policies, bindings, quotas, templates, done, refused, recorder };
+    loop {
+        let is_settled = detector.look().await;
+        detector.watch.rung(if is_settled { Duration::from_secs(3600) } else { RETRY }).await;
+    }
+}
+
+fn revision(object: Option<&DynamicObject>) -> &str {
+    object.and_then(|one| one.metadata.resource_version.as_deref()).unwrap_or("-")
+}
+
+impl Detector {
+    /// Looks at every template; whether nothing has to be tried again.
+    async fn look(&mut self) -> bool {
+        let mut is_settled = self.follow_kinds().await;
+        let policies: Vec<Value> = self.policies.all().iter().map(|one| whole(one, &self.policies.kind)).collect();
+        let mut by_namespace: HashMap<String, Vec<&Value>> = HashMap::new();
+        for policy in &policies {
+            let namespace = policy["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
+            by_namespace.entry(namespace).or_default().push(policy);
+        }
+        let mut seen = 0;
+        for (kind, mirror) in self.templates.clone() {
+            let mut templates = mirror.all();
+            // The oldest first: whoever gets a binding first is served first.
+            templates.sort_by_cached_key(|one| {
+                (one.metadata.creation_timestamp.as_ref().map(|at| at.0), namespace_of(one), one.name_any())
+            });
+            for template in templates {
+                let namespace = namespace_of(&template);
+                let Some(policies) = by_namespace.get(&namespace) else { continue };
+                seen += 1;
+                is_settled &= self.tend(&kind, &mirror, &template, policies).await;
+            }
+        }
+        if self.done.len() > 1024.max(2 * seen) {
+            self.done.clear();
+        }
+        if self.refused.len() > 1024.max(2 * seen) {
+            self.refused.clear();
+        }
+        self.remove_orphans().await && is_settled
+    }
+
+    /// Watches the kinds that policies name; whether all of them are known.
+    async fn follow_kinds(&mut self) -> bool {
+        let mut is_settled = true;
+        let mut named: Vec<Kind> = Vec::new();
+        for policy in self.policies.all() {
+            let policy = json!({"spec": policy.data["spec"]});
+            named.extend(policy::kinds(&policy).map(|(version, kind)| (version.to_owned(), kind.to_owned())));
+        }
+        named.sort();
+        named.dedup();
+        for kind in named {
+            let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
+            // What is made here is not sent elsewhere.
+            if self.templates.contains_key(&kind) || group.ends_with("karmada.io") || self.templates.len() >= KINDS_MAX
+            {
+                continue;
+            }
+            let wanted = GroupVersionKind::gvk(group, version, &kind.1);
+            match kube::discovery::pinned_kind(&self.client, &wanted).await {
+                Ok((resource, capabilities)) if capabilities.scope == kube::discovery::Scope::Namespaced => {
+                    let mirror = self.watch.mirror(&self.client, &resource, "", watcher::Config::default());
+                    mirror.ready().await;
+                    self.templates.insert(kind, mirror);
+                }
+                Ok(_) => {}
+                // It may come to be defined.
+                Err(error) => {
+                    tracing::debug!(%error, kind = kind.1, "a kind that a policy names is not known");
+                    is_settled = false;
+                }
+            }
+        }
+        is_settled
+    }
+
+    async fn tend(&mut self, kind: &Kind, mirror: &Mirror, template: &DynamicObject, policies: &[&Value]) -> bool {
+        if is_leaving(template) {
+            return true;
+        }
+        let (namespace, name) = (namespace_of(template), template.name_any());
+        let binding_name = policy::binding_name(&kind.1, &name);
+        let binding = self.bindings.get(&namespace, &binding_name);
+        let of_policies: String = policies
+            .iter()
+            .map(|one| one["metadata"]["resourceVersion"].as_str().unwrap_or("-"))
+            .collect::<Vec<_>>()
+            .join(",");
+        let seen = format!("{} {} {of_policies}", revision(Some(template)), revision(binding.as_deref()));
+        let key = (kind.clone(), namespace, name);
+        if self.done.get(&key) == Some(&seen) {
+            return true;
+        }
+        let quotas = self.quotas_mark(&key.1);
+        if let Some(refused) = self.refused.get(&key)
+            && refused.quotas == quotas
+            && refused.said.starts_with(&seen)
+            && refused.again > Instant::now()
+        {
+            return false;
+        }
+        let template_value = whole(template, &mirror.kind);
+        let Some(policy) = policy::best(&template_value, policies.iter().copied()) else {
+            self.done.insert(key, seen);
+            return true;
+        };
+        match self.bind(&template_value, policy, binding.as_deref(), &binding_name).await {
+            Ok(is_written) => {
+                self.refused.remove(&key);
+                if !is_written {
+                    self.done.insert(key, seen);
+                }
+                true
+            }
+            Err(why) => {
+                let wait = self.refused.get(&key).map_or(RETRY, |before| (before.wait * 2).min(RETRY_MAX));
+                let said = format!("{seen} {why}");
+                let is_news = self.refused.get(&key).is_none_or(|before| before.said != said);
+                self.refused.insert(key, Refused { again: Instant::now() + wait, wait, quotas, said });
+                if is_news {
+                    let of = |field: &str| policy["metadata"][field].as_str().unwrap_or("");
+                    let note = format!("Apply policy({}/{}) failed: {why}", of("namespace"), of("name"));
+                    tell(&self.recorder, template, &mirror.kind, true, "ApplyPolicyFailed", &note).await;
+                }
+                false
+            }
+        }
+    }
+
+    /// A number for the quotas of a namespace, with what is used of them.
+    fn quotas_mark(&self, namespace: &str) -> u64 {
+        let all = self.quotas.all();
+        let own = all.iter().filter(|quota| quota.namespace().as_deref() == Some(namespace));
+        own.fold(1, |mark, quota| super::kind::fingerprint(&format!("{mark} {}", revision(Some(quota)))))
+    }
+
+    /// Writes the binding where it is not as it must be; whether that was so.
+    async fn bind(
+        &self,
+        template: &Value,
+        policy: &Value,
+        binding: Option<&DynamicObject>,
+        name: &str,
+    ) -> Result<bool, String> {
+        let wants: Wants = interpret::wants(template, self.settings.reserve)?;
+        let spec = policy::binding_spec(template, policy, &wants);
+        let mark = template_mark(template);
+        let metadata = &template["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("");
+        let api = within(&self.client, &bindings(), namespace);
+        let owner = json!({
+            "apiVersion": template["apiVersion"], "kind": template["kind"], "name": metadata["name"],
+            "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true,
+        });
+        let annotations = json!({TEMPLATE_MARK: mark, POLICY_NAME: policy["metadata"]["name"]});
+        let Some(binding) = binding else {
+            let mut spec = spec;
+            spec.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+            let object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": bindings().api_version, "kind": bindings().kind,
+                "metadata": {
+                    "name": name, "namespace": namespace, "ownerReferences": [owner],
+                    "finalizers": [BINDING_FINALIZER], "annotations": annotations,
+                },
+                "spec": spec,
+            }))
+            .map_err(|error| error.to_string())?;
+            return api.create(&PostParams::default(), &object).await.map(|_| true).map_err(|error| words(&error));
+        };
+        if is_leaving(binding) {
+            // It goes with a template that was here before; this one gets its own afterwards.
+            return Ok(true);
+        }
+        let is_marked = annotation(binding, TEMPLATE_MARK) == mark
+            && annotation(binding, POLICY_NAME) == policy["metadata"]["name"].as_str().unwrap_or("");
+        if is_marked && agrees(&binding.data["spec"], &spec) {
+            return Ok(false);
+        }
+        let patch = json!({"metadata": {"annotations": annotations, "uid": binding.metadata.uid}, "spec": spec});
+        let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        written.map(|_| true).map_err(|error| words(&error))
+    }
+
+    /// Bindings that were made for templates that are gone go too; whether all could.
+    async fn remove_orphans(&self) -> bool {
+        let mut is_settled = true;
+        for binding in self.bindings.all() {
+            if is_leaving(&binding) || annotation(&binding, POLICY_NAME).is_empty() {
+                continue;
+            }
+            let of = |field: &str| binding.data["spec"]["resource"][field].as_str().unwrap_or("").to_owned();
+            let Some(mirror) = self.templates.get(&(of("apiVersion"), of("kind"))) else { continue };
+            let template = mirror.get(&namespace_of(&binding), &of("name"));
+            if template.is_some_and(|one| one.uid().unwrap_or_default() == of("uid")) {
+                continue;
+            }
+            let api = within(&self.client, &bindings(), &namespace_of(&binding));
+            is_settled &= api.delete(&binding.name_any(), &DeleteParams::default()).await.is_ok();
+        }
+        is_settled
+    }
+}
+
+/// Whether a spec says all of this: a field that is null is not there.
+fn agrees(spec: &Value, wanted: &Value) -> bool {
+    wanted.as_object().into_iter().flatten().all(|(field, value)| match value.is_null() {
+        true => spec.get(field).is_none_or(Value::is_null),
+        false => covers(spec.get(field).unwrap_or(&Value::Null), value),
+    })
+}
+
+/// Whether what is there says all that is wanted, and perhaps more.
+pub fn covers(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => {
+            wanted.iter().all(|(field, value)| there.get(field).map_or(value.is_null(), |there| covers(there, value)))
+        }
+        (Value::Array(there), Value::Array(wanted)) => {
+            there.len() == wanted.len() && there.iter().zip(wanted).all(|(there, wanted)| covers(there, wanted))
+        }
+        (there, wanted) => there == wanted,
+    }
+}
+
+/// What an API said, without the wrapper of its client.
+pub fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,411 @@
+//! The scheduler: which clusters a binding goes to, written in one patch that is charged as it is stored. A refusal is the
+//! quota's, whatever was reckoned here; it is kept apart from clusters that do not fit and clusters that have not enough.
+//!
+//! Whoever waits is looked at in the order of priority, then age, and tried again when it might fit: when something in the
+//! namespace was let go of, a limit was raised, or a quota went.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kinds::conditions;
+use kinds::field_error::Path;
+use kinds::resources::quantity_of;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::runtime::events::Recorder;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use quantity::Amount;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::binding::{BindingSpec, Target, Usage, usage, usage_on};
+use super::super::names::Counted;
+use super::super::schedule::{self, Cluster, Misfit, Taint};
+use super::super::scopes::Scopes;
+use super::super::{Settings, quota};
+use super::detector::words;
+use super::kind::{bindings, clusters, fingerprint, is_leaving, namespace_of, quotas, within};
+use super::standing::{is_passing, now, patch_status, recorder, says, tell, with_condition};
+use super::watch::{Mirror, Watch};
+
+const NAME: &str = "default-scheduler";
+const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+/// Namespaces scheduled at the same time. Within one, bindings are served one after the other.
+const NAMESPACES_AT_ONCE: usize = 8;
+/// How soon a write that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Whoever waits is looked at again this often, whatever happens.
+const REST: Duration = Duration::from_secs(30);
+
+struct Scheduler {
+    client: Client,
+    settings: Arc<Settings>,
+    bindings: Mirror,
+    clusters: Mirror,
+    quotas: Mirror,
+    recorder: Recorder,
+    /// The order in which bindings were first seen: times of creation are whole seconds.
+    arrivals: HashMap<String, u64>,
+    /// The clusters as they were at the last look.
+    clusters_mark: u64,
+    /// What was placed since a cluster last told what it has left.
+    assumed: Vec<Assumed>,
+}
+
+struct Assumed {
+    at: Instant,
+    cluster: String,
+    amounts: BTreeMap<String, Amount>,
+}
+
+/// A binding that needs a look.
+struct Waiting {
+    binding: Arc<DynamicObject>,
+    spec: BindingSpec,
+    is_retry: bool,
+}
+
+pub async fn run(client: Client, settings: Arc<Settings>) {
+    let mut watch = Watch::new();
+    let config = watcher::Config::default;
+    let bindings = watch.mirror(&client, &bindings(), "", config());
+    let clusters = watch.mirror(&client, &clusters(), "", config());
+    let quotas = watch.mirror(&client, &quotas(), "", config());
+    for mirror in [&bindings, &clusters, &quotas] {
+        mirror.ready().await;
+    }
+    let recorder = recorder(&client, NAME);
+    let mut scheduler = Scheduler {
+        client,
+        settings,
+        bindings,
+        clusters,
+        quotas,
+        recorder,
+        arrivals: HashMap::new(),
+        clusters_mark: 0,
+        assumed: Vec::new(),
+    };
+    loop {
+        let is_settled = scheduler.look().await;
+        watch.rung(if is_settled { REST } else { RETRY }).await;
+    }
+}
+
+impl Scheduler {
+    /// Looks at every binding; whether nothing failed.
+    async fn look(&mut self) -> bool {
+        let clusters = self.seen_clusters();
+        // What is left of them changes with every heartbeat, and concerns only who waits.
+        let said: Vec<_> = clusters
+            .iter()
+            .map(|one| (&one.name, &one.labels, &one.taints, one.is_leaving, one.kinds.as_ref().map(BTreeSet::len)))
+            .collect();
+        let mark = fingerprint(&format!("{said:?}"));
+        let is_new = std::mem::replace(&mut self.clusters_mark, mark) != mark;
+        let mut by_namespace: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
+        let all = self.bindings.all();
+        self.note_arrivals(&all);
+        for binding in all {
+            if let Some(waiting) = needs_look(&binding, is_new) {
+                by_namespace.entry(namespace_of(&binding)).or_default().push(waiting);
+            }
+        }
+        if by_namespace.is_empty() {
+            return true;
+        }
+        for list in by_namespace.values_mut() {
+            list.sort_by_cached_key(|one| self.place_in_line(one));
+        }
+        let rooms = if by_namespace.values().flatten().any(|one| one.is_retry) {
+            self.rooms().await
+        } else {
+            Some(HashMap::new())
+        };
+        let Some(rooms) = rooms else { return false };
+        let scheduler = &*self;
+        let clusters = tokio::sync::Mutex::new(clusters);
+        let done: Vec<(bool, Vec<Assumed>)> = futures::stream::iter(by_namespace)
+            .map(|(namespace, list)| {
+                let rooms = rooms.get(&namespace).cloned().unwrap_or_default();
+                let clusters = &clusters;
+                async move { scheduler.serve(list, rooms, clusters).await }
+            })
+            .buffer_unordered(NAMESPACES_AT_ONCE)
+            .collect()
+            .await;
+        let is_settled = done.iter().all(|(is_settled, _)| *is_settled);
+        self.assumed.extend(done.into_iter().flat_map(|(_, assumed)| assumed));
+        is_settled
+    }
+
+    fn note_arrivals(&mut self, all: &[Arc<DynamicObject>]) {
+        if self.arrivals.len() > 1024.max(2 * all.len()) {
+            let known: BTreeSet<String> = all.iter().filter_map(|one| one.uid()).collect();
+            self.arrivals.retain(|uid, _| known.contains(uid));
+        }
+        for binding in all {
+            let revision =
+                binding.metadata.resource_version.as_deref().and_then(|one| one.parse().ok()).unwrap_or(u64::MAX);
+            self.arrivals.entry(binding.uid().unwrap_or_default()).or_insert(revision);
+        }
+    }
+
+    fn place_in_line(&self, one: &Waiting) -> (i64, String, u64, String) {
+        let priority = one.spec.schedule_priority.as_ref().map_or(0, |one| i64::from(one.priority));
+        let created = one.binding.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default();
+        let arrival = self.arrivals.get(&one.binding.uid().unwrap_or_default()).copied().unwrap_or(u64::MAX);
+        (-priority, created, arrival, one.binding.name_any())
+    }
+
+    /// The clusters with what they have left, less what was placed since they told it.
+    fn seen_clusters(&mut self) -> Vec<Cluster> {
+        let fresh = Duration::from_secs(2 * self.settings.heartbeat_seconds);
+        self.assumed.retain(|one| one.at.elapsed() < fresh);
+        let mut clusters: Vec<Cluster> = self.clusters.all().iter().map(|one| read_cluster(one)).collect();
+        clusters.sort_by(|one, other| one.name.cmp(&other.name));
+        for assumed in &self.assumed {
+            take(&mut clusters, &assumed.cluster, &assumed.amounts);
+        }
+        clusters
+    }
+
+    /// What is left of every quota, by namespace, as it is now: asked for, since copies are a moment old.
+    async fn rooms(&self) -> Option<HashMap<String, Vec<Room>>> {
+        let listed = super::kind::all(&self.client, &self.quotas.kind).list(&ListParams::default()).await.ok()?;
+        let mut rooms: HashMap<String, Vec<Room>> = HashMap::new();
+        for quota in listed.items {
+            rooms.entry(namespace_of(&quota)).or_default().push(Room::read(&quota));
+        }
+        Some(rooms)
+    }
+
+    /// Serves the bindings of one namespace in their order.
+    async fn serve(
+        &self,
+        list: Vec<Waiting>,
+        mut rooms: Vec<Room>,
+        clusters: &tokio::sync::Mutex<Vec<Cluster>>,
+    ) -> (bool, Vec<Assumed>) {
+        let (mut is_settled, mut assumed) = (true, Vec::new());
+        for waiting in list {
+            let placed = {
+                let clusters = clusters.lock().await;
+                schedule::place(&waiting.spec, &waiting.binding.uid().unwrap_or_default(), &clusters)
+            };
+            let done = match placed {
+                Err(Misfit::NoClusterFit(why)) => self.refuse(&waiting, "NoClusterFit", &why).await,
+                Err(Misfit::Unschedulable(why)) => self.refuse(&waiting, "Unschedulable", &why).await,
+                Ok(targets) => {
+                    let mut next = waiting.spec.clone();
+                    next.clusters = targets;
+                    let counted = |spec: &BindingSpec| usage(spec, self.settings.count_evicting).unwrap_or_default();
+                    let more = (counted(&waiting.spec), counted(&next));
+                    if waiting.is_retry && rooms.iter().any(|room| !room.fits(&waiting.spec, &next, &more)) {
+                        continue;
+                    }
+                    let done = self.assign(&waiting, &next.clusters).await;
+                    if let Ok(true) = done {
+                        rooms.iter_mut().for_each(|room| room.take(&waiting.spec, &next, &more));
+                        let mut clusters = clusters.lock().await;
+                        for one in moved(&waiting.spec, &next) {
+                            take(&mut clusters, &one.cluster, &one.amounts);
+                            assumed.push(one);
+                        }
+                    }
+                    done.map(drop)
+                }
+            };
+            if let Err(error) = done {
+                tracing::debug!(%error, binding = waiting.binding.name_any(), "will be scheduled again");
+                is_settled &= is_passing(&error);
+            }
+        }
+        (is_settled, assumed)
+    }
+
+    /// Writes a placement; whether it was granted.
+    async fn assign(&self, waiting: &Waiting, targets: &[Target]) -> kube::Result<bool> {
+        let binding = &waiting.binding;
+        let mut written = DynamicObject::clone(binding);
+        if targets != waiting.spec.clusters {
+            let placement = waiting.spec.placement.clone().unwrap_or_default().to_string();
+            // The whole list is put, or nothing: never a part of what was reckoned for another state.
+            let patch = Patch::Merge(json!({
+                "metadata": {
+                    "uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version,
+                    "annotations": {APPLIED_PLACEMENT: placement},
+                },
+                "spec": {"clusters": targets},
+            }));
+            let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
+            written = match api.patch(&binding.name_any(), &PatchParams::default(), &patch).await {
+                Ok(written) => written,
+                Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("exceeded") => {
+                    self.refuse(waiting, "QuotaExceeded", &status.message).await?;
+                    return Ok(false);
+                }
+                Err(kube::Error::Api(status)) if !matches!(status.code, 404 | 409) && status.code < 500 => {
+                    let why = words(&kube::Error::Api(status));
+                    self.refuse(waiting, "SchedulerError", &why).await?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        let message = "Binding has been scheduled successfully.";
+        let was_scheduled = says(&binding.data["status"], "Scheduled", "True", "Success", message);
+        let seen = binding.data["status"]["schedulerObservedGeneration"].as_i64();
+        if targets == waiting.spec.clusters && was_scheduled && seen == binding.metadata.generation {
+            return Ok(true);
+        }
+        let status = json!({
+            "schedulerObservedGeneration": written.metadata.generation,
+            "lastScheduledTime": now(),
+            "conditions": with_condition(&written.data["status"], "Scheduled", "True", "Success", message),
+        });
+        patch_status(&self.client, &written, &self.bindings.kind, status).await?;
+        if targets != waiting.spec.clusters || !was_scheduled {
+            let result: Vec<String> = targets.iter().map(|one| format!("{}:{}", one.name, one.replicas)).collect();
+            let note = format!("{message} Result: {{{}}}", result.join(", "));
+            tell(&self.recorder, binding, &self.bindings.kind, false, "ScheduleBindingSucceed", &note).await;
+        }
+        Ok(true)
+    }
+
+    /// Says why a binding waits. What it has it keeps.
+    async fn refuse(&self, waiting: &Waiting, reason: &str, message: &str) -> kube::Result<()> {
+        let status = &waiting.binding.data["status"];
+        if says(status, "Scheduled", "False", reason, message) {
+            return Ok(());
+        }
+        let conditions = with_condition(status, "Scheduled", "False", reason, message);
+        let seen =
+            json!({"conditions": conditions, "schedulerObservedGeneration": waiting.binding.metadata.generation});
+        patch_status(&self.client, &waiting.binding, &self.bindings.kind, seen).await?;
+        tell(&self.recorder, &waiting.binding, &self.bindings.kind, true, "ScheduleBindingFailed", message).await;
+        Ok(())
+    }
+}
+
+/// Whether a binding has to be looked at: it changed, the clusters did, or it waits.
+fn needs_look(binding: &Arc<DynamicObject>, clusters_changed: bool) -> Option<Waiting> {
+    if is_leaving(binding) {
+        return None;
+    }
+    let status = &binding.data["status"];
+    let is_seen = status["schedulerObservedGeneration"].as_i64() == binding.metadata.generation;
+    let scheduled = status.get("conditions").and_then(|all| conditions::find(all, "Scheduled"));
+    let waits = scheduled.is_none_or(|one| one["status"] != "True");
+    if is_seen && !waits && !clusters_changed {
+        return None;
+    }
+    let spec = BindingSpec::read(&json!({"spec": binding.data["spec"]})).ok()?;
+    let is_ours = spec.scheduler_name.is_empty() || spec.scheduler_name == NAME;
+    let is_held = spec.suspension.as_ref().is_some_and(|one| one.scheduling);
+    let is_retry = is_seen && scheduled.is_some_and(|one| one["reason"] == "QuotaExceeded");
+    (is_ours && !is_held).then(|| Waiting { binding: binding.clone(), spec, is_retry })
+}
+
+/// What one quota has left.
+#[derive(Clone)]
+struct Room {
+    left: Vec<(Counted, Amount)>,
+    scopes: Scopes,
+}
+
+impl Room {
+    fn read(quota: &DynamicObject) -> Room {
+        let object = json!({"spec": quota.data["spec"]});
+        let used = &quota.data["status"]["overallUsed"];
+        let left = quota::overall(&object).unwrap_or_default().into_iter().filter_map(|(name, limit)| {
+            let used = quantity_of(&name, used.get(&*name).unwrap_or(&Value::Null)).ok()?;
+            Some((Counted::of(&name)?, limit.amount().checked_sub(used.amount())?))
+        });
+        // Scopes that cannot be read are somebody else's to complain about: then everything is meant.
+        Room { left: left.collect(), scopes: Scopes::read(&object["spec"], &Path::new("spec")).unwrap_or_default() }
+    }
+
+    fn growth(counted: &Counted, before: &BindingSpec, after: &BindingSpec, more: &(Usage, Usage)) -> Option<Amount> {
+        let amount = |spec, usage| counted.amount(spec, usage).map_or(Amount::ZERO, |one| one.amount);
+        amount(after, &more.1).checked_sub(amount(before, &more.0))
+    }
+
+    fn fits(&self, before: &BindingSpec, after: &BindingSpec, more: &(Usage, Usage)) -> bool {
+        let fits = |(counted, left): &(Counted, Amount)| {
+            Room::growth(counted, before, after, more).is_some_and(|more| more <= Amount::ZERO || more <= *left)
+        };
+        !self.scopes.match_binding(after) || self.left.iter().all(fits)
+    }
+
+    fn take(&mut self, before: &BindingSpec, after: &BindingSpec, more: &(Usage, Usage)) {
+        if self.scopes.match_binding(after) {
+            for (counted, left) in &mut self.left {
+                let growth = Room::growth(counted, before, after, more).unwrap_or(Amount::ZERO);
+                *left = left.checked_sub(growth).unwrap_or(*left);
+            }
+        }
+    }
+}
+
+/// What clusters have to give for a placement that they did not before.
+fn moved(before: &BindingSpec, after: &BindingSpec) -> Vec<Assumed> {
+    let at = Instant::now();
+    let more = |target: &Target| {
+        let (was, is) = (usage_on(before, &target.name).ok()?, usage_on(after, &target.name).ok()?);
+        let mut amounts: BTreeMap<String, Amount> = BTreeMap::new();
+        for (name, amount) in &is.requests {
+            let had = was.requests.get(name).map_or(Amount::ZERO, |one| one.amount);
+            amounts.insert(name.clone(), amount.amount.checked_sub(had)?);
+        }
+        amounts.insert("pods".into(), is.pods().amount.checked_sub(was.pods().amount)?);
+        Some(Assumed { at, cluster: target.name.clone(), amounts })
+    };
+    after.clusters.iter().filter_map(more).collect()
+}
+
+fn take(clusters: &mut [Cluster], name: &str, amounts: &BTreeMap<String, Amount>) {
+    let left = clusters.iter_mut().find(|one| one.name == name).and_then(|one| one.left.as_mut());
+    for (resource, left) in left.into_iter().flatten() {
+        if let Some(amount) = amounts.get(resource) {
+            *left = left.checked_sub(*amount).unwrap_or(Amount::ZERO);
+        }
+    }
+}
+
+pub fn read_cluster(cluster: &DynamicObject) -> Cluster {
+    let status = &cluster.data["status"];
+    let taints = cluster.data["spec"]["taints"].as_array();
+    let kinds = status.get("apiEnablements").and_then(Value::as_array).filter(|list| !list.is_empty()).map(|list| {
+        let each = |one: &Value| {
+            let group = one["groupVersion"].as_str().unwrap_or("").to_owned();
+            let kinds = one["resources"].as_array().cloned().unwrap_or_default();
+            kinds.into_iter().map(move |kind| (group.clone(), kind["kind"].as_str().unwrap_or("").to_owned()))
+        };
+        list.iter().flat_map(each).collect()
+    });
+    Cluster {
+        name: cluster.name_any(),
+        labels: cluster.labels().clone(),
+        taints: taints.into_iter().flatten().filter_map(|one| Taint::deserialize(one).ok()).collect(),
+        is_leaving: is_leaving(cluster),
+        kinds,
+        left: left(status),
+    }
+}
+
+fn left(status: &Value) -> Option<BTreeMap<String, Amount>> {
+    let summary = status.get("resourceSummary")?;
+    let allocatable = summary.get("allocatable")?.as_object().filter(|list| !list.is_empty())?;
+    let amount = |list: &str, name: &str| {
+        let value = summary.get(list).and_then(|list| list.get(name));
+        value.and_then(|value| quantity_of(name, value).ok()).map_or(Amount::ZERO, |one| one.amount())
+    };
+    let left = allocatable.keys().filter_map(|name| {
+        let taken = amount("allocated", name).checked_add(amount("allocating", name))?;
+        Some((name.clone(), amount("allocatable", name).checked_sub(taken)?))
+    });
+    Some(left.collect())
+}

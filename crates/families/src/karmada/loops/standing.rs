@@ -1,0 +1,80 @@
+//! How an object stands: conditions in its status, and events about it.
+
+use kinds::conditions;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::kind::{namespace_of, within};
+
+pub fn now() -> String {
+    kinds::time::text(jiff::Timestamp::now().as_millisecond())
+}
+
+pub fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+/// The time that is so far away.
+pub fn kept_until(after: std::time::Duration) -> String {
+    kinds::time::text(now_ms().saturating_add(i64::try_from(after.as_millis()).unwrap_or(i64::MAX)))
+}
+
+pub fn recorder(client: &Client, controller: &'static str) -> Recorder {
+    Recorder::new(client.clone(), Reporter { controller: controller.into(), instance: None })
+}
+
+/// Tells an event. One that is lost is no reason to stop.
+pub async fn tell(
+    recorder: &Recorder,
+    object: &DynamicObject,
+    kind: &ApiResource,
+    is_warning: bool,
+    reason: &str,
+    note: &str,
+) {
+    let event = Event {
+        type_: if is_warning { EventType::Warning } else { EventType::Normal },
+        reason: reason.into(),
+        note: Some(note.chars().take(1000).collect()),
+        action: reason.into(),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, &object.object_ref(kind)).await {
+        tracing::debug!(%error, "an event was not recorded");
+    }
+}
+
+/// The conditions of a status with one of them put in; its time moves only when it says something else.
+pub fn with_condition(status: &Value, kind: &str, is: &str, reason: &str, message: &str) -> Value {
+    let mut list = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut condition = conditions::condition(kind, is, reason, message);
+    let before = status.get("conditions").and_then(|all| conditions::find(all, kind));
+    conditions::since(&mut condition, "lastTransitionTime", before, &["status"], &now());
+    conditions::put(&mut list, condition);
+    Value::Array(list)
+}
+
+/// Whether a condition says this already.
+pub fn says(status: &Value, kind: &str, is: &str, reason: &str, message: &str) -> bool {
+    let condition = status.get("conditions").and_then(|all| conditions::find(all, kind));
+    condition.is_some_and(|one| one["status"] == is && one["reason"] == reason && one["message"] == message)
+}
+
+/// Writes fields of a status.
+pub async fn patch_status(
+    client: &Client,
+    object: &DynamicObject,
+    kind: &ApiResource,
+    status: Value,
+) -> kube::Result<DynamicObject> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    within(client, kind, &namespace_of(object)).patch_status(&object.name_any(), &PatchParams::default(), &patch).await
+}
+
+/// Whether a call was refused because its object is gone, or another write was first: then the next look sees to it.
+pub fn is_passing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}

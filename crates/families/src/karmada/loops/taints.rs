@@ -1,0 +1,199 @@
+//! From a cluster's conditions to its taints, and from taints to evictions. A cluster that is not well gets no more workloads;
+//! that it loses those it has is an administrator's word, by a taint with the effect NoExecute or a ClusterTaintPolicy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinds::conditions;
+use kinds::fields::{items, text};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::runtime::events::Recorder;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::Settings;
+use super::super::binding::BindingSpec;
+use super::super::schedule::{Taint, clusters_match, toleration};
+use super::kind::{all, bindings, clusters, is_leaving, namespace_of, taint_policies, within};
+use super::standing::{is_passing, now, now_ms, recorder, tell};
+use super::watch::{Mirror, Watch};
+
+const NOT_READY: &str = "cluster.karmada.io/not-ready";
+const UNREACHABLE: &str = "cluster.karmada.io/unreachable";
+const RETRY: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(3600);
+
+struct Taints {
+    client: Client,
+    settings: Arc<Settings>,
+    clusters: Mirror,
+    policies: Mirror,
+    bindings: Mirror,
+    recorder: Recorder,
+}
+
+pub async fn run(client: Client, settings: Arc<Settings>) {
+    let mut watch = Watch::new();
+    let config = watcher::Config::default;
+    let clusters = watch.mirror(&client, &clusters(), "", config());
+    let policies = watch.mirror(&client, &taint_policies(), "", config());
+    let bindings = watch.mirror(&client, &bindings(), "", config());
+    for mirror in [&clusters, &policies, &bindings] {
+        mirror.ready().await;
+    }
+    let recorder = recorder(&client, "taint-manager");
+    let taints = Taints { client, settings, clusters, policies, bindings, recorder };
+    loop {
+        let rest = taints.look().await;
+        watch.rung(rest).await;
+    }
+}
+
+impl Taints {
+    async fn look(&self) -> Duration {
+        let mut rest = REST;
+        for cluster in self.clusters.all().iter().filter(|cluster| !is_leaving(cluster)) {
+            let done = self.tend(cluster).await;
+            rest = rest.min(done.unwrap_or_else(|error| {
+                if !is_passing(&error) {
+                    tracing::debug!(%error, cluster = cluster.name_any(), "will be looked at again");
+                }
+                RETRY
+            }));
+        }
+        rest
+    }
+
+    /// Sees to the taints of one cluster, and to who does not tolerate them; when to look again.
+    async fn tend(&self, cluster: &DynamicObject) -> kube::Result<Duration> {
+        let stored: Vec<Value> = cluster.data["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let wanted = self.wanted(cluster, stored.clone());
+        if wanted != stored {
+            let patch = Patch::Merge(json!({
+                "metadata": {"uid": cluster.metadata.uid, "resourceVersion": cluster.metadata.resource_version},
+                "spec": {"taints": wanted},
+            }));
+            all(&self.client, &self.clusters.kind).patch(&cluster.name_any(), &PatchParams::default(), &patch).await?;
+            // What follows from it follows when it is stored.
+            return Ok(REST);
+        }
+        if !self.settings.evict {
+            return Ok(REST);
+        }
+        let taints: Vec<Taint> = stored.iter().filter_map(|one| Taint::deserialize(one).ok()).collect();
+        let taints: Vec<Taint> = taints.into_iter().filter(|taint| taint.effect == "NoExecute").collect();
+        if taints.is_empty() {
+            return Ok(REST);
+        }
+        let mut rest = REST;
+        for binding in self.bindings.all().iter().filter(|binding| !is_leaving(binding)) {
+            let Ok(spec) = BindingSpec::read(&json!({"spec": binding.data["spec"]})) else { continue };
+            if !spec.is_on(&cluster.name_any()) {
+                continue;
+            }
+            match until(&spec, &taints) {
+                None => {}
+                Some(left) if left.is_zero() => self.evict(binding, &spec, &cluster.name_any()).await?,
+                Some(left) => rest = rest.min(left),
+            }
+        }
+        Ok(rest)
+    }
+
+    /// The taints a cluster must have for its conditions, and for what policies say of them.
+    fn wanted(&self, cluster: &DynamicObject, mut taints: Vec<Value>) -> Vec<Value> {
+        let all = cluster.data["status"].get("conditions");
+        let status = |of: &str| all.and_then(|all| conditions::find(all, of)).map_or("", |one| text(one, &["status"]));
+        let ready = status("Ready");
+        // Until it has told, nothing is known.
+        set(&mut taints, NOT_READY, "", "NoSchedule", ready == "False");
+        set(&mut taints, UNREACHABLE, "", "NoSchedule", ready == "Unknown");
+        let mut policies = self.policies.all();
+        policies.sort_by_key(|one| one.name_any());
+        for policy in policies.iter().filter(|policy| !is_leaving(policy)) {
+            let spec = &policy.data["spec"];
+            let targets = spec.get("targetClusters").unwrap_or(&Value::Null);
+            if !clusters_match(targets, &cluster.name_any(), cluster.labels()) {
+                continue;
+            }
+            let holds = |field: &str| {
+                let list = items(spec, &[field]);
+                let holds = |one: &Value| {
+                    let is = status(text(one, &["conditionType"]));
+                    let listed = items(one, &["statusValues"]).iter().any(|value| value.as_str() == Some(is));
+                    !is.is_empty() && if text(one, &["operator"]) == "NotIn" { !listed } else { listed }
+                };
+                !list.is_empty() && list.iter().all(holds)
+            };
+            let (adds, removes) = (holds("addOnConditions"), holds("removeOnConditions"));
+            for taint in items(spec, &["taints"]).iter().filter(|_| adds || removes) {
+                let of = |field: &str| text(taint, &[field]);
+                set(&mut taints, of("key"), of("value"), of("effect"), adds);
+            }
+        }
+        taints
+    }
+
+    /// One write: the cluster out of the placement, and a task in its place that says how much it had. What was there stays
+    /// charged until it is placed anew.
+    async fn evict(&self, binding: &DynamicObject, spec: &BindingSpec, cluster: &str) -> kube::Result<()> {
+        let stored = &binding.data["spec"];
+        let kept: Vec<&Value> = items(stored, &["clusters"]).iter().filter(|one| one["name"] != cluster).collect();
+        let mut tasks: Vec<Value> = items(stored, &["gracefulEvictionTasks"]).to_vec();
+        let mode = spec.failover.as_ref().map_or("", |failover| text(failover, &["cluster", "purgeMode"]));
+        let had = spec.clusters.iter().find(|target| target.name == cluster);
+        if !tasks.iter().any(|task| task["fromCluster"] == cluster) {
+            tasks.push(json!({
+                "fromCluster": cluster,
+                "purgeMode": if mode.is_empty() { "Gracefully" } else { mode },
+                "replicas": had.map_or(0, |target| target.replicas),
+                "reason": "TaintUntolerated",
+                "producer": "TaintManager",
+                "creationTimestamp": now(),
+                "clustersBeforeFailover": spec.clusters.iter().map(|target| &target.name).collect::<Vec<_>>(),
+            }));
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version},
+            "spec": {"clusters": kept, "gracefulEvictionTasks": tasks},
+        }));
+        let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
+        api.patch(&binding.name_any(), &PatchParams::default(), &patch).await?;
+        let note = format!("Evict from cluster {cluster} succeed.");
+        tell(&self.recorder, binding, &self.bindings.kind, false, "EvictWorkloadFromClusterSucceed", &note).await;
+        Ok(())
+    }
+}
+
+/// Puts a taint there, or takes it away.
+fn set(taints: &mut Vec<Value>, key: &str, value: &str, effect: &str, is_wanted: bool) {
+    let is_it = |one: &Value| one["key"] == key && one["effect"] == effect;
+    match (taints.iter().any(is_it), is_wanted) {
+        (false, true) => {
+            let mut taint = json!({"key": key, "effect": effect, "timeAdded": now()});
+            if !value.is_empty() {
+                taint["value"] = json!(value);
+            }
+            taints.push(taint);
+        }
+        (true, false) => taints.retain(|one| !is_it(one)),
+        _ => {}
+    }
+}
+
+/// How long a binding may stay in a cluster with these taints: not at all, so long, or for ever.
+fn until(spec: &BindingSpec, taints: &[Taint]) -> Option<Duration> {
+    let placement = spec.placement.as_ref().unwrap_or(&Value::Null);
+    let left = taints.iter().filter_map(|taint| match toleration(placement, taint) {
+        None => Some(Duration::ZERO),
+        Some(toleration) => {
+            let seconds = toleration.get("tolerationSeconds").and_then(Value::as_i64)?;
+            let since = taint.time_added.as_deref().and_then(kinds::time::read_ms).unwrap_or(0);
+            let end = since.saturating_add(seconds.saturating_mul(1000));
+            Some(Duration::from_millis(u64::try_from(end.saturating_sub(now_ms())).unwrap_or(0)))
+        }
+    });
+    left.min()
+}

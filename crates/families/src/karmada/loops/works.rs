@@ -1,0 +1,346 @@
+//! Works for bindings: one in the namespace of each cluster that a binding names, with the template as that cluster gets it. What
+//! members tell comes back the same way: into the binding's status, and into the template's.
+//!
+//! A cluster gets only what was charged: a template that is not the one its binding was made from waits until the binding is, and
+//! what runs goes on as it was.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+
+use super::super::Settings;
+use super::super::binding::{BindingSpec, Target};
+use super::super::interpret;
+use super::kind::{
+    BINDING_FINALIZER, MANAGED, TEMPLATE_MARK, WORK_BINDING_NAME, WORK_BINDING_NAMESPACE, WORK_FINALIZER, annotation,
+    bindings, cluster_of, clusters, fingerprint, is_leaving, namespace_of, template_mark, whole, within,
+    work_namespace, works,
+};
+use super::standing::is_passing;
+use super::watch::{Mirror, Watch};
+use super::{applied, evictions};
+
+const RETRY: Duration = Duration::from_secs(1);
+/// Bindings tended at the same time.
+const AT_ONCE: usize = 16;
+/// How many characters of a binding's name go into those of its Works.
+const NAME_BYTES_MAX: usize = 200;
+
+pub struct Works {
+    pub client: Client,
+    pub settings: Arc<Settings>,
+    pub bindings: Mirror,
+    clusters: Mirror,
+    pub works: Mirror,
+    kinds: Mutex<HashMap<(String, String), ApiResource>>,
+    /// What was seen of each binding and its Works when all was well.
+    done: Mutex<HashMap<String, String>>,
+}
+
+pub async fn run(client: Client, settings: Arc<Settings>) {
+    let mut watch = Watch::new();
+    let config = watcher::Config::default;
+    let bindings = watch.mirror(&client, &bindings(), "", config());
+    let clusters = watch.mirror(&client, &clusters(), "", config());
+    let works = watch.mirror(&client, &works(), "", config());
+    for mirror in [&bindings, &clusters, &works] {
+        mirror.ready().await;
+    }
+    let (kinds, done) = (Mutex::default(), Mutex::default());
+    let loops = Works { client, settings, bindings, clusters, works, kinds, done };
+    loop {
+        let rest = loops.look().await;
+        watch.rung(rest).await;
+    }
+}
+
+/// The Works of one binding, by cluster.
+pub type Own = BTreeMap<String, Arc<DynamicObject>>;
+
+impl Works {
+    /// Looks at every binding; how long it may rest.
+    async fn look(&self) -> Duration {
+        let mut owned: HashMap<(String, String), Own> = HashMap::new();
+        for work in self.works.all() {
+            let namespace = namespace_of(&work);
+            let Some(cluster) = cluster_of(&namespace) else { continue };
+            let binding =
+                (annotation(&work, WORK_BINDING_NAMESPACE).to_owned(), annotation(&work, WORK_BINDING_NAME).to_owned());
+            if !binding.1.is_empty() {
+                owned.entry(binding).or_default().insert(cluster.to_owned(), work);
+            }
+        }
+        let mut rest = self.give_up().await;
+        let all = self.bindings.all();
+        let mut jobs = Vec::new();
+        for binding in &all {
+            let key = (namespace_of(binding), binding.name_any());
+            jobs.push((binding.clone(), owned.remove(&key).unwrap_or_default()));
+        }
+        // What is left belongs to bindings that are gone.
+        let orphans: Vec<Arc<DynamicObject>> = owned.into_values().flat_map(BTreeMap::into_values).collect();
+        for work in orphans.iter().filter(|work| !is_leaving(work)) {
+            if let Err(error) = self.delete(work).await {
+                tracing::debug!(%error, work = work.name_any(), "will be deleted again");
+                rest = RETRY;
+            }
+        }
+        let rests: Vec<Duration> = futures::stream::iter(jobs)
+            .map(|(binding, own)| self.tend_quietly(binding, own))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut done = self.done.lock().await;
+        if done.len() > 1024.max(2 * all.len()) {
+            done.clear();
+        }
+        rests.into_iter().min().unwrap_or(rest).min(rest)
+    }
+
+    /// Lets go of Works whose cluster is not registered any more: whoever took it away gave up what is there.
+    async fn give_up(&self) -> Duration {
+        let mut rest = Duration::from_secs(3600);
+        for work in self.works.all().iter().filter(|work| is_leaving(work) && !work.finalizers().is_empty()) {
+            let namespace = namespace_of(work);
+            if cluster_of(&namespace).is_none_or(|cluster| self.clusters.get("", cluster).is_some()) {
+                continue;
+            }
+            let kept: Vec<&String> = work.finalizers().iter().filter(|one| *one != WORK_FINALIZER).collect();
+            let patch = json!({"metadata": {"uid": work.metadata.uid, "finalizers": kept}});
+            let api = within(&self.client, &self.works.kind, &namespace);
+            if api.patch(&work.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.is_err() {
+                rest = RETRY;
+            }
+        }
+        rest
+    }
+
+    async fn tend_quietly(&self, binding: Arc<DynamicObject>, own: Own) -> Duration {
+        let revision = |one: &DynamicObject| one.metadata.resource_version.clone().unwrap_or_default();
+        let mut seen = revision(&binding);
+        own.values().for_each(|work| seen = format!("{seen} {}", revision(work)));
+        let uid = binding.uid().unwrap_or_default();
+        if self.done.lock().await.get(&uid) == Some(&seen) {
+            return Duration::from_secs(3600);
+        }
+        match self.tend(&binding, &own).await {
+            Ok(None) => {
+                self.done.lock().await.insert(uid, seen);
+                Duration::from_secs(3600)
+            }
+            Ok(Some(rest)) => rest,
+            Err(error) => {
+                if !is_passing(&error) {
+                    tracing::debug!(%error, binding = binding.name_any(), "will be tended again");
+                }
+                RETRY
+            }
+        }
+    }
+
+    /// Sees to one binding; when to look again, if that is before it changes.
+    async fn tend(&self, binding: &DynamicObject, own: &Own) -> kube::Result<Option<Duration>> {
+        if is_leaving(binding) {
+            return self.dissolve(binding, own).await;
+        }
+        let Ok(spec) = BindingSpec::read(&json!({"spec": binding.data["spec"]})) else { return Ok(None) };
+        for (cluster, work) in own {
+            if !spec.is_on(cluster) && !evictions::keeps(&spec, cluster) && !is_leaving(work) {
+                self.delete(work).await?;
+            }
+        }
+        let is_held = spec.suspension.as_ref().is_some_and(|one| one.dispatching);
+        let mut rest = None;
+        if !is_held && !spec.clusters.is_empty() && !self.dispatch(binding, &spec, own).await? {
+            rest = Some(RETRY);
+        }
+        applied::tell(self, binding, &spec, own).await?;
+        let next = evictions::finish(self, binding, &spec, own).await?;
+        Ok([rest, next].into_iter().flatten().min())
+    }
+
+    /// Brings every cluster's Work up to date; whether that could be done.
+    async fn dispatch(&self, binding: &DynamicObject, spec: &BindingSpec, own: &Own) -> kube::Result<bool> {
+        let charged = annotation(binding, TEMPLATE_MARK);
+        let is_current = |target: &Target| {
+            let work = own.get(&target.name).filter(|work| !is_leaving(work));
+            work.is_some_and(|work| {
+                !charged.is_empty() && annotation(work, TEMPLATE_MARK) == work_mark(charged, target, spec)
+            })
+        };
+        if spec.clusters.iter().all(is_current) {
+            return Ok(true);
+        }
+        let Some(template) = self.template(spec).await? else { return Ok(true) };
+        let mark = template_mark(&template);
+        let is_charged = match charged.is_empty() {
+            false => mark == charged,
+            // A binding that somebody wrote by hand says itself what it is charged for.
+            true => interpret::wants(&template, self.settings.reserve).is_ok_and(|wants| {
+                wants.components == spec.components && wants.requirements == spec.replica_requirements
+            }),
+        };
+        if !is_charged {
+            return Ok(true);
+        }
+        let mut is_done = true;
+        for target in &spec.clusters {
+            match own.get(&target.name) {
+                // It goes first: what is there is not what is wanted now.
+                Some(work) if is_leaving(work) => is_done = false,
+                Some(work) if annotation(work, TEMPLATE_MARK) == work_mark(&mark, target, spec) => {}
+                known => self.put(binding, spec, target, &template, &mark, known.is_some()).await?,
+            }
+        }
+        Ok(is_done)
+    }
+
+    async fn template(&self, spec: &BindingSpec) -> kube::Result<Option<Value>> {
+        let resource = &spec.resource;
+        let key = (resource.api_version.clone(), resource.kind.clone());
+        let known = self.kinds.lock().await.get(&key).cloned();
+        let kind = match known {
+            Some(kind) => kind,
+            None => {
+                let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
+                let wanted = GroupVersionKind::gvk(group, version, &key.1);
+                let Ok((kind, _)) = kube::discovery::pinned_kind(&self.client, &wanted).await else { return Ok(None) };
+                self.kinds.lock().await.insert(key, kind.clone());
+                kind
+            }
+        };
+        let found = within(&self.client, &kind, &resource.namespace).get_opt(&resource.name).await?;
+        Ok(found.map(|one| whole(&one, &kind)))
+    }
+
+    async fn put(
+        &self,
+        binding: &DynamicObject,
+        spec: &BindingSpec,
+        target: &Target,
+        template: &Value,
+        mark: &str,
+        is_there: bool,
+    ) -> kube::Result<()> {
+        let (namespace, name) = (work_namespace(&target.name), work_name(binding));
+        let manifest = manifest(template, target, &spec.clusters);
+        let work = json!({
+            "apiVersion": self.works.kind.api_version, "kind": self.works.kind.kind,
+            "metadata": {
+                "name": name, "namespace": namespace, "finalizers": [WORK_FINALIZER],
+                "annotations": {
+                    WORK_BINDING_NAMESPACE: namespace_of(binding), WORK_BINDING_NAME: binding.name_any(),
+                    TEMPLATE_MARK: work_mark(mark, target, spec),
+                },
+            },
+            "spec": {"workload": {"manifests": [manifest]}},
+        });
+        let api = within(&self.client, &self.works.kind, &namespace);
+        if is_there {
+            // The manifests are a list, and replaced as a whole.
+            let patch = json!({"metadata": {"annotations": work["metadata"]["annotations"]}, "spec": work["spec"]});
+            return api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop);
+        }
+        let work: DynamicObject = serde_json::from_value(work).map_err(kube::Error::SerdeError)?;
+        create_in(&self.client, &api, &namespace, &work).await
+    }
+
+    async fn delete(&self, work: &DynamicObject) -> kube::Result<()> {
+        let api = within(&self.client, &self.works.kind, &namespace_of(work));
+        match api.delete(&work.name_any(), &DeleteParams::default()).await {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A binding goes when its Works are gone, and a Work when its member has nothing of it any more. Until then it is charged.
+    async fn dissolve(&self, binding: &DynamicObject, own: &Own) -> kube::Result<Option<Duration>> {
+        for work in own.values().filter(|work| !is_leaving(work)) {
+            self.delete(work).await?;
+        }
+        let is_held = binding.finalizers().iter().any(|one| one == BINDING_FINALIZER);
+        if own.is_empty() && is_held {
+            let kept: Vec<&String> = binding.finalizers().iter().filter(|one| *one != BINDING_FINALIZER).collect();
+            let patch = json!({"metadata": {
+                "uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version, "finalizers": kept,
+            }});
+            let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
+            api.patch(&binding.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// Creates an object in the namespace of a cluster's Works, and that first where it is missing.
+pub async fn create_in(
+    client: &Client,
+    api: &Api<DynamicObject>,
+    namespace: &str,
+    work: &DynamicObject,
+) -> kube::Result<()> {
+    match api.create(&PostParams::default(), work).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let mut own = Namespace::default();
+            own.metadata.name = Some(namespace.to_owned());
+            let namespaces: Api<Namespace> = Api::all(client.clone());
+            match namespaces.create(&PostParams::default(), &own).await {
+                Err(error) if !is_passing(&error) => return Err(error),
+                _ => {}
+            }
+            api.create(&PostParams::default(), work).await.map(drop)
+        }
+        Err(error) if is_passing(&error) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// One name a binding, in every cluster.
+fn work_name(binding: &DynamicObject) -> String {
+    let (namespace, name) = (namespace_of(binding), binding.name_any());
+    let short: String = name.chars().take(NAME_BYTES_MAX).collect();
+    format!("{}-{:016x}", short.trim_end_matches(['.', '-']), fingerprint(&format!("{namespace}/{name}")))
+}
+
+/// What decides a cluster's manifest: the template, and its part of it.
+fn work_mark(template: &str, target: &Target, spec: &BindingSpec) -> String {
+    // How many completions a Job's part gets depends on all parts.
+    let parts: Vec<(&str, u32)> = match spec.resource.kind == "Job" {
+        true => spec.clusters.iter().map(|one| (&*one.name, one.replicas)).collect(),
+        false => vec![(&*target.name, target.replicas)],
+    };
+    format!("{template}-{:016x}", fingerprint(&format!("{parts:?}")))
+}
+
+/// A template as one cluster gets it: without what belongs to the server it was written to.
+fn manifest(template: &Value, target: &Target, all: &[Target]) -> Value {
+    let mut manifest = template.clone();
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.remove("status");
+    }
+    let said = &template["metadata"];
+    let mut metadata = Map::new();
+    for field in ["name", "namespace", "annotations"] {
+        if let Some(value) = said.get(field) {
+            metadata.insert(field.into(), value.clone());
+        }
+    }
+    let mut labels = said["labels"].as_object().cloned().unwrap_or_default();
+    labels.insert(MANAGED.into(), json!("true"));
+    metadata.insert("labels".into(), Value::Object(labels));
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    manifest["metadata"] = Value::Object(metadata);
+    interpret::prune(&mut manifest);
+    interpret::revise(&mut manifest, target, all);
+    manifest
+}

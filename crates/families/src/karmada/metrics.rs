@@ -1,0 +1,70 @@
+//! Limits and usage of every FederatedResourceQuota, how bindings stand, and which clusters are well. Karmada has no metric of
+//! its quotas, so that the names are ours.
+
+use std::collections::BTreeMap;
+
+use kinds::conditions;
+use kinds::fields::text;
+use quantity::{Amount, Decimal};
+use rules::policy_name;
+
+use super::{BINDINGS, CLUSTERS, QUOTAS};
+use crate::metrics::{Metric, Samples, Survey};
+
+static LIMIT: Metric = Metric::gauge(
+    "bursar_federated_quota_limit",
+    &["federatedresourcequota", "namespace", "resource"],
+    "How much a FederatedResourceQuota allows in all clusters together.",
+);
+static USED: Metric = Metric::gauge(
+    "bursar_federated_quota_used",
+    &["federatedresourcequota", "namespace", "resource"],
+    "How much of a FederatedResourceQuota is used, evicted workloads that are not placed anew included.",
+);
+static BOUND: Metric = Metric::gauge(
+    "bursar_resource_bindings",
+    &["namespace", "reason"],
+    "ResourceBindings by the reason of their condition Scheduled: Success, QuotaExceeded, NoClusterFit, Unschedulable, SchedulerError, Pending.",
+);
+static EVICTING: Metric = Metric::gauge(
+    "bursar_resource_bindings_evicting",
+    &["namespace"],
+    "ResourceBindings with an eviction that is not done.",
+);
+static READY: Metric =
+    Metric::gauge("bursar_member_cluster_ready", &["cluster"], "Whether a member cluster is ready: 1 or 0.");
+
+/// Reasons that the scheduler gives.
+const REASONS: [&str; 5] = ["Success", "QuotaExceeded", "NoClusterFit", "Unschedulable", "SchedulerError"];
+
+pub static ALL: &[&Metric] = &[&LIMIT, &USED, &BOUND, &EVICTING, &READY];
+
+pub fn sample(survey: &dyn Survey, out: &mut Samples) {
+    let quotas = QUOTAS.resource();
+    survey.each(&quotas, &mut |quota| {
+        let (namespace, name) = (text(quota, &["metadata", "namespace"]), text(quota, &["metadata", "name"]));
+        for line in survey.of(&policy_name(&quotas, namespace, name)) {
+            let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
+            out.put(&LIMIT, &[name, namespace, &line.resource], Decimal(limit));
+            out.put(&USED, &[name, namespace, &line.resource], Decimal(line.balance.used));
+        }
+    });
+    let mut standing: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut evicting: BTreeMap<String, u64> = BTreeMap::new();
+    survey.each(&BINDINGS.resource(), &mut |binding| {
+        let namespace = text(binding, &["metadata", "namespace"]);
+        let told = conditions::of(binding, "Scheduled").map(|one| text(one, &["reason"]));
+        // Whatever somebody wrote into a status makes no series of its own.
+        let reason = told.filter(|reason| REASONS.contains(reason)).unwrap_or("Pending");
+        *standing.entry((namespace.into(), reason.into())).or_default() += 1;
+        if !kinds::fields::items(binding, &["spec", "gracefulEvictionTasks"]).is_empty() {
+            *evicting.entry(namespace.into()).or_default() += 1;
+        }
+    });
+    standing.iter().for_each(|((namespace, reason), count)| out.put(&BOUND, &[namespace, reason], count));
+    evicting.iter().for_each(|(namespace, count)| out.put(&EVICTING, &[namespace], count));
+    survey.each(&CLUSTERS.resource(), &mut |cluster| {
+        let ready = conditions::of(cluster, "Ready").is_some_and(|one| one["status"] == "True");
+        out.put(&READY, &[text(cluster, &["metadata", "name"])], u8::from(ready));
+    });
+}

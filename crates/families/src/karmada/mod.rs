@@ -1,0 +1,173 @@
+//! Karmada's FederatedResourceQuota and what it takes to enforce it over many clusters.
+//!
+//! Start reading at [`quota`]: a quota's `overall` becomes accounts, and bindings are charged on them in the commit that writes
+//! them. [`binding`] says how much, [`names`] which names can be enforced, [`scopes`] which bindings are meant, [`lease`] what
+//! members are lent for pods that appear at run time. [`interpret`]
+//! reads workloads, [`policy`] and [`schedule`] say which clusters they go to: all three are pure. [`loops`] do the rest over
+//! Kubernetes APIs: bindings for templates, placements, what members are told and tell, taints and failover.
+//!
+//! What is decided once for all of it:
+//!
+//! - **A charge** is what is placed, and what was evicted and is not placed anew. Moves and evictions change no total.
+//! - **Only growth is refused**, in the commit that writes `spec.clusters`. Who has to wait keeps what it has.
+//! - **What runs is what was charged**: clusters get a template only while its binding says what the template asks for.
+//! - **Every name that is accepted is enforced**, by bindings here or by a ResourceQuota in the clusters.
+
+mod binding;
+mod definitions;
+mod interpret;
+mod lease;
+pub mod loops;
+mod metrics;
+mod names;
+mod policy;
+mod quota;
+mod schedule;
+mod scopes;
+mod settings;
+mod templates;
+mod validate;
+
+use kinds::fields::text;
+use rules::{Compiled, GroupResource, Reach, policy_name};
+use serde_json::Value;
+
+use crate::metrics::{Samples, Survey};
+use crate::{
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
+    Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, put_status,
+};
+
+pub use interpret::Reserve;
+pub use settings::Settings;
+
+pub const POLICY_GROUP: &str = "policy.karmada.io";
+pub const WORK_GROUP: &str = "work.karmada.io";
+pub const CLUSTER_GROUP: &str = "cluster.karmada.io";
+/// The namespace of a cluster's Works is this and the cluster's name.
+const WORK_NAMESPACE_PREFIX: &str = "karmada-es-";
+
+const QUOTAS: Plural = Plural(POLICY_GROUP, "federatedresourcequotas");
+const POLICIES: Plural = Plural(POLICY_GROUP, "propagationpolicies");
+const TAINT_POLICIES: Plural = Plural(POLICY_GROUP, "clustertaintpolicies");
+const BINDINGS: Plural = Plural(WORK_GROUP, "resourcebindings");
+/// Ours: what members were lent.
+const LEASES: Plural = Plural(POLICY_GROUP, "federatedquotaleases");
+const CLUSTERS: Plural = Plural(CLUSTER_GROUP, "clusters");
+
+/// The family.
+pub struct Karmada {
+    settings: Settings,
+}
+
+impl Karmada {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+const MANIFEST: Manifest = Manifest {
+    name: "karmada",
+    definitions: definitions::definitions,
+    policies: &[QUOTAS],
+    // What bindings take in one cluster is not lent there a second time.
+    keeping: &[QUOTAS],
+    shaped: &[LEASES],
+    watched: &[QUOTAS],
+    metrics: metrics::ALL,
+    ..Manifest::EMPTY
+};
+
+/// Where templates are refused as they are applied.
+const EARLY: Manifest = Manifest { checks_everything: true, ..MANIFEST };
+
+impl Family for Karmada {
+    fn manifest(&self) -> &Manifest {
+        if self.settings.deny_templates && self.settings.enforcement { &EARLY } else { &MANIFEST }
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>, _world: &dyn World) -> Result<Compiled, Uncompiled> {
+        quota::compile(policy, &self.settings).map_err(|errors| {
+            let there = Reach::Namespace(policy.namespace.into());
+            Uncompiled { errors, would_look_at: vec![(BINDINGS.resource(), there)] }
+        })
+    }
+
+    fn measuring(&self) -> String {
+        format!("{} {}", self.settings.enforcement, self.settings.count_evicting)
+    }
+
+    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
+        let is_whole = request.subresource.is_empty() && request.operation == Operation::Update;
+        if BINDINGS.is(request.resource)
+            && is_whole
+            && let Some(old) = request.old
+        {
+            binding::complete_tasks(request.object, old);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {
+        if request.operation == Operation::Status || !request.subresource.is_empty() {
+            return Remarks::default();
+        }
+        let errors = match request.resource {
+            resource if QUOTAS.is(resource) => quota::validate(request.name, request.object, &self.settings),
+            resource if LEASES.is(resource) => lease::validate(request.object, request.name),
+            resource if BINDINGS.is(resource) => validate::binding(request.object),
+            resource if POLICIES.is(resource) => validate::propagation_policy(request),
+            resource if TAINT_POLICIES.is(resource) => validate::taint_policy(request.object),
+            resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object),
+            _ => Vec::new(),
+        };
+        errors.into()
+    }
+
+    fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+        lease::concerned(cause, view)
+    }
+
+    fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
+        Ok(if LEASES.is(object.resource) { lease::must_be(object, view) } else { Must::AsItIs })
+    }
+
+    /// Whoever has the namespace of a cluster's Works has the cluster: making one takes the right to register clusters.
+    fn rights(&self, change: &Change<'_>, _world: &dyn World) -> Vec<Right> {
+        let makes = change.resource.is("", "namespaces") || change.resource.is("hnc.x-k8s.io", "subnamespaceanchors");
+        let cluster = change.name.strip_prefix(WORK_NAMESPACE_PREFIX).filter(|_| makes && change.old.is_null());
+        let right = |cluster: &str| Right {
+            verb: "create",
+            resource: CLUSTERS.resource(),
+            namespace: String::new(),
+            name: cluster.to_owned(),
+        };
+        cluster.map(right).into_iter().collect()
+    }
+
+    fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+        match self.settings.deny_templates && self.settings.enforcement {
+            true => templates::check(change, view, self.settings.count_evicting, self.settings.reserve),
+            false => Ok(()),
+        }
+    }
+
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        let (namespace, name) = (text(object, &["metadata", "namespace"]), text(object, &["metadata", "name"]));
+        let lines = balances.of(&policy_name(resource, namespace, name));
+        let status = quota::status(object, &lines);
+        put_status(object, status)
+    }
+
+    fn words(&self, denial: &Denial) -> Words {
+        quota::words(denial).into()
+    }
+
+    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        loops::start(client, &self.settings)
+    }
+
+    fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
+        metrics::sample(survey, out);
+    }
+}

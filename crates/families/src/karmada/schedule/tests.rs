@@ -1,0 +1,185 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn cluster(name: &str, cpu: Option<i64>) -> Cluster {
+    let left = cpu.map(|cpu| BTreeMap::from([("cpu".to_owned(), Amount::from_units(cpu))]));
+    Cluster { name: name.into(), left, ..Cluster::default() }
+}
+
+fn binding(replicas: u32, placement: Value, clusters: &[(&str, u32)]) -> BindingSpec {
+    let spec = json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "replicas": replicas,
+        "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+        "placement": placement,
+        "clusters": clusters.iter().map(|(name, replicas)| json!({"name": name, "replicas": replicas})).collect::<Vec<_>>(),
+    });
+    BindingSpec::read(&json!({ "spec": spec })).unwrap()
+}
+
+fn shown(placed: Result<Vec<Target>, Misfit>) -> String {
+    match placed {
+        Ok(targets) => targets.iter().map(|one| format!("{}={}", one.name, one.replicas)).collect::<Vec<_>>().join(" "),
+        Err(Misfit::NoClusterFit(why)) => format!("NoClusterFit {why}"),
+        Err(Misfit::Unschedulable(why)) => format!("Unschedulable {why}"),
+    }
+}
+
+fn divided(how: Value) -> Value {
+    let mut scheduling = json!({"replicaSchedulingType": "Divided"});
+    how.as_object().unwrap().iter().for_each(|(key, value)| scheduling[key] = value.clone());
+    json!({ "replicaScheduling": scheduling })
+}
+
+fn dynamic() -> Value {
+    divided(json!({"weightPreference": {"dynamicWeight": "AvailableReplicas"}}))
+}
+
+fn aggregated() -> Value {
+    divided(json!({"replicaDivisionPreference": "Aggregated"}))
+}
+
+#[test]
+fn each_way_to_divide() {
+    let three = [cluster("m1", Some(10)), cluster("m2", Some(20)), cluster("m3", Some(30))];
+    let weights = divided(json!({"weightPreference": {"staticWeightList": [
+        {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
+        {"targetCluster": {"clusterNames": ["m2"]}, "weight": 2},
+    ]}}));
+    for (placement, replicas, had, expected) in [
+        (json!({}), 3, &[][..], "m1=3 m2=3 m3=3"),
+        (json!({"spreadConstraints": [{"maxGroups": 1}]}), 3, &[], "m3=3"),
+        (json!({"spreadConstraints": [{"maxGroups": 1}]}), 3, &[("m1", 3)], "m1=3"),
+        (weights, 9, &[], "m1=3 m2=6"),
+        (divided(json!({})), 9, &[], "m1=3 m2=3 m3=3"),
+        (dynamic(), 12, &[], "m1=2 m2=4 m3=6"),
+        (dynamic(), 13, &[("m1", 7)], "m1=8 m2=2 m3=3"),
+        (dynamic(), 3, &[("m1", 2), ("m2", 4)], "m1=1 m2=2"),
+        (aggregated(), 12, &[], "m3=12"),
+        (aggregated(), 35, &[], "m2=5 m3=30"),
+        (aggregated(), 12, &[("m1", 3)], "m1=12"),
+        (aggregated(), 14, &[("m1", 3)], "m1=13 m3=1"),
+        (dynamic(), 61, &[], "Unschedulable Clusters available replicas 60 are not enough to schedule."),
+        (json!({}), 11, &[], "Unschedulable Clusters available replicas 10 are not enough to schedule."),
+    ] {
+        let placed = place(&binding(replicas, placement.clone(), had), "uid", &three);
+        assert_eq!(shown(placed), expected, "{replicas} by {placement} from {had:?}");
+    }
+}
+
+#[test]
+fn why_no_cluster_fits() {
+    let tainted = |name: &str, effect: &str| Cluster {
+        taints: vec![Taint { key: "down".into(), effect: effect.into(), ..Taint::default() }],
+        ..cluster(name, None)
+    };
+    let mut clusters = vec![cluster("leaving", None), tainted("m1", "NoExecute"), cluster("m2", None)];
+    clusters[0].is_leaving = true;
+    clusters[2].kinds = Some(BTreeSet::new());
+    let spec = binding(1, json!({"clusterAffinity": {"exclude": ["x"]}}), &[]);
+    assert_eq!(
+        shown(place(&spec, "u", &clusters)),
+        "NoClusterFit 0/3 clusters are available: 1 cluster(s) are being removed, 1 cluster(s) did not have the API resource, \
+         1 cluster(s) had untolerated taint {down: NoExecute}."
+    );
+    assert_eq!(shown(place(&spec, "u", &[])), "NoClusterFit 0/0 clusters are available: no clusters are registered.");
+    // What is there stays until it is evicted; whoever tolerates the taint may come.
+    let there = binding(1, json!({}), &[("m1", 1)]);
+    assert_eq!(shown(place(&there, "u", &clusters)), "m1=1");
+    let tolerant = json!({"clusterTolerations": [{"key": "down", "operator": "Exists"}]});
+    assert_eq!(shown(place(&binding(1, tolerant, &[]), "u", &clusters)), "m1=1");
+    let mut evicting = binding(1, json!({}), &[]);
+    evicting.graceful_eviction_tasks =
+        vec![crate::karmada::binding::EvictionTask { from_cluster: "m1".into(), ..Default::default() }];
+    clusters[1].taints.clear();
+    assert!(shown(place(&evicting, "u", &clusters[1..2])).contains("in the process of eviction"));
+    let few = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2}]});
+    assert!(
+        shown(place(&binding(1, few, &[]), "u", &clusters[1..2])).contains("less than spreadConstraint.MinGroups 2")
+    );
+}
+
+#[test]
+fn components_stay_together() {
+    let spec = json!({
+        "resource": {"kind": "FlinkDeployment"},
+        "components": [
+            {"name": "jobmanager", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
+            {"name": "taskmanager", "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
+        ],
+        "placement": {"replicaScheduling": {}},
+    });
+    let mut spec = BindingSpec::read(&json!({ "spec": spec })).unwrap();
+    let clusters = [cluster("m1", Some(6)), cluster("m2", Some(7)), cluster("m3", Some(9))];
+    assert_eq!(shown(place(&spec, "u", &clusters)), "m2=0");
+    assert_eq!(
+        shown(place(&spec, "u", &clusters[..1])),
+        "Unschedulable Clusters available replicas 0 are not enough to schedule."
+    );
+    spec.clusters = vec![Target { name: "m1".into(), ..Target::default() }];
+    assert_eq!(shown(place(&spec, "u", &clusters)), "m1=0");
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_and_stay_near_their_share(total in 0_u64..u64::MAX, weights in prop::collection::vec(0_u64..1_000_000, 1..20)) {
+        let names: Vec<String> = (0..weights.len()).map(|place| format!("m{place}")).collect();
+        let weights: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(weights).collect();
+        let parts = largest_remainder(total, &weights, "salt");
+        let sum: u128 = weights.iter().map(|(_, weight)| u128::from(*weight)).sum();
+        if weights.iter().all(|(_, weight)| *weight == 0) {
+            prop_assert!(parts.iter().all(|(_, part)| *part == 0));
+        } else {
+            prop_assert_eq!(parts.iter().map(|(_, part)| u128::from(*part)).sum::<u128>(), u128::from(total));
+            for ((_, weight), (_, part)) in weights.iter().zip(&parts) {
+                let floor = u128::from(total) * u128::from(*weight) / sum;
+                prop_assert!(u128::from(*part) == floor || u128::from(*part) == floor + 1);
+                prop_assert!(*weight > 0 || *part == 0);
+            }
+        }
+    }
+
+    /// Whatever is asked: the sum is exact, nobody gets more than it has room for, nothing moves that need not, and the order
+    /// in which clusters come does not matter.
+    #[test]
+    fn placements_are_exact_stable_and_deterministic(
+        replicas in 0_u32..60,
+        rooms in prop::collection::vec(0_i64..30, 1..6),
+        had in prop::collection::vec(0_u32..10, 6),
+        aggregate in any::<bool>(),
+        turn in 0_usize..6,
+    ) {
+        let mut clusters: Vec<Cluster> =
+            rooms.iter().enumerate().map(|(place, room)| cluster(&format!("m{place}"), Some(*room))).collect();
+        let names: Vec<String> = clusters.iter().map(|one| one.name.clone()).collect();
+        let had: Vec<(&str, u32)> = names.iter().map(String::as_str).zip(had).filter(|(_, has)| *has > 0).collect();
+        let placement = if aggregate { aggregated() } else { dynamic() };
+        let spec = binding(replicas, placement.clone(), &had);
+        let placed = place(&spec, "uid", &clusters);
+        let place_by = turn % clusters.len();
+        clusters.rotate_left(place_by);
+        prop_assert_eq!(&place(&spec, "uid", &clusters), &placed);
+        let before: u64 = had.iter().map(|(_, has)| u64::from(*has)).sum();
+        let all_room: u64 = rooms.iter().map(|room| *room as u64).sum();
+        match placed {
+            Ok(targets) if replicas > 0 => {
+                prop_assert_eq!(targets.iter().map(|one| u64::from(one.replicas)).sum::<u64>(), u64::from(replicas));
+                for target in &targets {
+                    let has = had.iter().find(|(name, _)| *name == target.name).map_or(0, |(_, has)| *has);
+                    let room = rooms[target.name[1..].parse::<usize>().unwrap()] as u32;
+                    prop_assert!(target.replicas <= has + room);
+                    prop_assert!(u64::from(replicas) < before || target.replicas >= has);
+                }
+                let again = binding(replicas, placement, &targets.iter().map(|one| (&*one.name, one.replicas)).collect::<Vec<_>>());
+                prop_assert_eq!(place(&again, "uid", &clusters).unwrap(), targets);
+            }
+            Ok(_) => {}
+            Err(Misfit::Unschedulable(_)) => prop_assert!(before + all_room < u64::from(replicas)),
+            Err(Misfit::NoClusterFit(_)) => prop_assert!(false),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What may be written in bindings, policies and clusters beyond their schema.
+
+use std::collections::BTreeSet;
+
+use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, items, text};
+use kinds::resources::quantity_of;
+use rules::selector::LabelSelector;
+use serde_json::{Map, Value};
+
+use super::binding::{BindingSpec, Requirements, usage};
+use super::quota::cluster_name;
+use crate::Admission;
+
+const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+
+/// A binding that is stored can be counted: no amount below zero, nothing that overflows, no cluster twice.
+pub fn binding(object: &Value) -> Vec<FieldError> {
+    let spec_path = Path::new("spec");
+    let spec = match BindingSpec::read(object) {
+        Ok(spec) => spec,
+        Err(why) => return vec![FieldError::invalid(spec_path, Value::Null, why)],
+    };
+    let mut errors = Vec::new();
+    let dependencies = text(object, &["metadata", "annotations", DEPENDENCIES]);
+    if !dependencies.is_empty() && serde_json::from_str::<Value>(dependencies).is_err() {
+        let path = Path::new("metadata");
+        let path = path.child("annotations");
+        errors.push(FieldError::invalid(path.key(DEPENDENCIES), dependencies, "annotation value must be a valid JSON"));
+    }
+    requests(spec.replica_requirements.as_ref(), &spec_path.child("replicaRequirements"), &mut errors);
+    let components = spec_path.child("components");
+    let mut names = BTreeSet::new();
+    for (place, component) in spec.components.iter().enumerate() {
+        let at = components.index(place);
+        let why = match (component.name.is_empty(), names.insert(&*component.name)) {
+            (true, _) => Some("component names must be non-empty"),
+            (false, false) => Some("component names must be unique"),
+            (false, true) => None,
+        };
+        errors.extend(why.map(|why| FieldError::invalid(at.child("name"), &*component.name, why)));
+        requests(component.replica_requirements.as_ref(), &at.child("replicaRequirements"), &mut errors);
+    }
+    let clusters = spec_path.child("clusters");
+    let mut seen = BTreeSet::new();
+    for (place, target) in spec.clusters.iter().enumerate() {
+        let at = clusters.index(place);
+        if !seen.insert(&*target.name) {
+            errors.push(FieldError::duplicate(at.child("name"), &*target.name));
+        }
+        let own = at.child("components");
+        let mut once = BTreeSet::new();
+        for (place, component) in target.components.iter().enumerate() {
+            let at = own.index(place);
+            if !names.contains(&*component.name) {
+                errors.push(FieldError::not_found(at.child("name"), &*component.name));
+            }
+            if !once.insert(&*component.name) {
+                errors.push(FieldError::duplicate(at.child("name"), &*component.name));
+            }
+        }
+    }
+    let tasks = spec_path.child("gracefulEvictionTasks");
+    let mut seen = BTreeSet::new();
+    for (place, task) in spec.graceful_eviction_tasks.iter().enumerate() {
+        if !seen.insert(&*task.from_cluster) {
+            let at = tasks.index(place);
+            errors.push(FieldError::duplicate(at.child("fromCluster"), &*task.from_cluster));
+        }
+    }
+    if errors.is_empty()
+        && let Err(error) = usage(&spec, true)
+    {
+        errors.push(FieldError::invalid(spec_path, Value::Null, format!("more than can be counted: {error}")));
+    }
+    errors
+}
+
+fn requests(requirements: Option<&Requirements>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let nothing = Map::new();
+    let list = requirements.map_or(&nothing, |one| &one.resource_request);
+    let path = path.child("resourceRequest");
+    for (name, value) in list {
+        match quantity_of(name, value) {
+            Ok(quantity) if quantity.amount().is_negative() => {
+                errors.push(FieldError::invalid(path.key(name), value.clone(), "must be greater than or equal to 0"));
+            }
+            Ok(_) => {}
+            Err(error) => errors.push(FieldError::invalid(path.key(name), value.clone(), error.to_string())),
+        }
+    }
+}
+
+/// A policy selects objects of its own namespace.
+pub fn propagation_policy(request: &Admission<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = Path::new("spec");
+    let selectors = spec.child("resourceSelectors");
+    for (place, selector) in items(request.object, &["spec", "resourceSelectors"]).iter().enumerate() {
+        let at_one = selectors.index(place);
+        let namespace = text(selector, &["namespace"]);
+        if !namespace.is_empty() && namespace != request.namespace {
+            let why = "a PropagationPolicy selects objects of its own namespace only";
+            errors.push(FieldError::invalid(at_one.child("namespace"), namespace, why));
+        }
+        label_selector(selector.get("labelSelector"), &at_one.child("labelSelector"), &mut errors);
+    }
+    let placement = spec.child("placement");
+    let affinity = placement.child("clusterAffinity");
+    let written = at(request.object, &["spec", "placement", "clusterAffinity", "labelSelector"]);
+    label_selector(written, &affinity.child("labelSelector"), &mut errors);
+    let scheduling = placement.child("replicaScheduling");
+    let known: [(&str, &[&str]); 2] = [
+        ("replicaSchedulingType", &["Divided", "Duplicated"]),
+        ("replicaDivisionPreference", &["Aggregated", "Weighted"]),
+    ];
+    for (field, supported) in known {
+        let word = text(request.object, &["spec", "placement", "replicaScheduling", field]);
+        if !word.is_empty() && !supported.contains(&word) {
+            errors.push(FieldError::not_supported(scheduling.child(field), word, supported));
+        }
+    }
+    let spread = placement.child("spreadConstraints");
+    for (place, constraint) in items(request.object, &["spec", "placement", "spreadConstraints"]).iter().enumerate() {
+        let field = text(constraint, &["spreadByField"]);
+        if !matches!(field, "" | "cluster") {
+            let at = spread.index(place);
+            errors.push(FieldError::not_supported(at.child("spreadByField"), field, &["cluster"]));
+        }
+    }
+    let preference = scheduling.child("weightPreference");
+    let weights_path = preference.child("staticWeightList");
+    let weights =
+        items(request.object, &["spec", "placement", "replicaScheduling", "weightPreference", "staticWeightList"]);
+    for (place, weight) in weights.iter().enumerate() {
+        let value = weight.get("weight").and_then(Value::as_i64).unwrap_or(0);
+        if !(1..=i64::from(i32::MAX)).contains(&value) {
+            let at = weights_path.index(place);
+            errors.push(FieldError::invalid(at.child("weight"), value, "must be a whole number above 0"));
+        }
+    }
+    errors
+}
+
+fn label_selector(selector: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if let Some(selector) = selector.filter(|one| !one.is_null())
+        && let Err(error) = LabelSelector::from_object(selector)
+    {
+        errors.push(FieldError::invalid(path, selector.clone(), error.to_string()));
+    }
+}
+
+pub fn taint_policy(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = Path::new("spec");
+    let targets = spec.child("targetClusters");
+    label_selector(
+        at(object, &["spec", "targetClusters", "labelSelector"]),
+        &targets.child("labelSelector"),
+        &mut errors,
+    );
+    errors
+}
+
+pub fn cluster(name: &str, object: &Value) -> Vec<FieldError> {
+    let mut errors = cluster_name(name, &Path::new("metadata").child("name"));
+    let spec = Path::new("spec");
+    let endpoint = text(object, &["spec", "apiEndpoint"]);
+    let is_url =
+        endpoint.strip_prefix("https://").is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', ' ', '?', '#']));
+    if !endpoint.is_empty() && !is_url {
+        errors.push(FieldError::invalid(spec.child("apiEndpoint"), endpoint, "must be https://HOST:PORT"));
+    }
+    if text(object, &["spec", "syncMode"]) == "Push" && endpoint.is_empty() {
+        errors.push(FieldError::required(spec.child("apiEndpoint"), "a cluster that is pushed to has to be reached"));
+    }
+    errors
+}

@@ -1,0 +1,85 @@
+//! What members are lent, beside what bindings are charged.
+
+use serde_json::json;
+
+use super::*;
+
+pub fn leases() -> GroupResource {
+    resource("federatedquotaleases.policy.karmada.io")
+}
+
+fn lease(cluster: &str, hard: Value) -> Value {
+    json!({"spec": {"quota": "q", "clusterName": cluster, "hard": hard}})
+}
+
+fn elastic(cpu: &str) -> Value {
+    json!({"spec": {"overall": {"cpu": cpu, "pods": "100"}, "elastic": {"chunk": {"cpu": "1"}}}})
+}
+
+fn base(desk: &Desk, name: &str) -> Value {
+    let stored = desk.stored(&leases(), "a").into_iter().find(|one| one["metadata"]["name"] == *name);
+    stored.expect("a lease")["spec"]["base"].clone()
+}
+
+#[test]
+fn what_is_lent_is_charged_and_never_more_than_the_quota() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("10")).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "4"}))).unwrap();
+    desk.apply(&leases(), "a", "q.m2", lease("m2", json!({"cpu": "4"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("8"));
+    let refused = desk.apply(&leases(), "a", "q.m2", lease("m2", json!({"cpu": "7"}))).unwrap_err();
+    assert!(refused.contains("exceeded for resource cpu: requested sum 11, limit 10."), "{refused}");
+    // A binding needs room like everybody; where it is, its part of what the member may use is lent no more.
+    let web = |replicas: u32| binding(replicas, json!({"cpu": "1"}), &[("m1", replicas)]);
+    assert!(desk.apply(&bindings(), "a", "web", web(3)).is_err());
+    desk.apply(&bindings(), "a", "web", web(2)).unwrap();
+    assert_eq!(base(&desk, "q.m1"), json!({"cpu": "2", "pods": "2"}));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("8"));
+    // Elsewhere it is charged beside.
+    assert!(desk.apply(&bindings(), "a", "far", binding(3, json!({"cpu": "1"}), &[("m3", 3)])).is_err());
+    desk.apply(&bindings(), "a", "far", binding(2, json!({"cpu": "1"}), &[("m3", 2)])).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+    // Whatever leaves a member that was lent its room leaves it to the member, until that has given it back.
+    desk.delete(&bindings(), "a", "web").unwrap();
+    assert_eq!(base(&desk, "q.m1"), json!({}));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "1"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("7"));
+    desk = desk.restarted();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("7"));
+    desk.delete(&leases(), "a", "q.m2").unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("3"));
+}
+
+#[test]
+fn a_lease_says_what_is_so_whatever_is_written_on_it() {
+    let mut desk = desk();
+    desk.apply(&bindings(), "a", "web", binding(2, json!({"cpu": "1"}), &[("m1", 2)])).unwrap();
+    desk.apply(&quotas(), "a", "q", elastic("10")).unwrap();
+    let mut lie = lease("m1", json!({"cpu": "4"}));
+    lie["spec"]["base"] = json!({"cpu": "4"});
+    desk.apply(&leases(), "a", "q.m1", lie).unwrap();
+    assert_eq!(base(&desk, "q.m1"), json!({"cpu": "2", "pods": "2"}));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("4"));
+    for (name, spec, expected) in [
+        ("q.m2", lease("m1", json!({})), "must be the names of its quota and its cluster"),
+        ("q.m2", lease("m2", json!({"cpu": "-1"})), "must be greater than or equal to 0"),
+    ] {
+        let said = desk.apply(&leases(), "a", name, spec).unwrap_err();
+        assert!(said.contains(expected), "{said}");
+    }
+    // A lease of another namespace, or of another quota, takes nothing from this one.
+    desk.apply(&leases(), "b", "q.m1", lease("m1", json!({"cpu": "90"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("4"));
+    for (spec, expected) in [
+        (json!({"overall": {"cpu": "1"}, "elastic": {"chunk": {"memory": "1Gi"}}}), "is not in overall"),
+        (
+            json!({"overall": {"cpu": "1"}, "scopes": ["PriorityClass"], "elastic": {"chunk": {"cpu": "1"}}}),
+            "lends nothing",
+        ),
+    ] {
+        let said = desk.apply(&quotas(), "a", "other", json!({ "spec": spec })).unwrap_err();
+        assert!(said.contains(expected), "{said}");
+    }
+}

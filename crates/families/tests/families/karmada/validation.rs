@@ -1,0 +1,173 @@
+//! What may not be written, and what is said about it.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn quotas_that_cannot_be_enforced_are_refused() {
+    let mut desk = desk();
+    let with =
+        |overall: Value, assignments: Value| json!({"spec": {"overall": overall, "staticAssignments": assignments}});
+    let one = |name: &str, hard: Value| json!([{"clusterName": name, "hard": hard}]);
+    for (spec, expected) in [
+        (quota(json!({"cpu": "-1"})), "spec.overall[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"),
+        (quota(json!({"pods": "1500m"})), "must be an integer"),
+        (quota(json!({"gold": "1"})), "must be a standard resource for quota"),
+        (
+            quota(json!({"limits.cpu": "1"})),
+            "spec.overall[limits.cpu]: Invalid value: \"limits.cpu\": cannot be enforced",
+        ),
+        (quota(json!({"requests.storage": "1"})), "cannot be enforced"),
+        (quota(json!({"count/pods": "1"})), "cannot be enforced"),
+        (quota(json!({"cpu": "lots"})), "spec.overall[cpu]"),
+        (
+            with(
+                json!({"cpu": "5"}),
+                json!([{"clusterName": "m1", "hard": {"cpu": "3"}}, {"clusterName": "m2", "hard": {"cpu": "2001m"}}]),
+            ),
+            "spec.overall[cpu]: Invalid value: \"5\": overall is less than assignments",
+        ),
+        (
+            with(json!({"cpu": "5"}), one("m1", json!({"memory": "1"}))),
+            "spec.staticAssignments[0].hard[memory]: Invalid value: \"memory\": assignment resourceName is not exist in overall",
+        ),
+        (
+            with(json!({}), one("", json!({}))),
+            "spec.staticAssignments[0].clusterName: Invalid value: \"\": must be not empty",
+        ),
+        (with(json!({}), one(&"m".repeat(49), json!({}))), "must be no more than 48 characters"),
+        (with(json!({}), one("M_1", json!({}))), "a lowercase RFC 1123 label"),
+        (
+            with(json!({}), json!([{"clusterName": "m1", "hard": {}}, {"clusterName": "m1", "hard": {}}])),
+            "spec.staticAssignments[1].clusterName: Duplicate value: \"m1\"",
+        ),
+        (
+            json!({"spec": {"overall": {}, "scopes": ["BestEffort"]}}),
+            "spec.scopes[0]: Unsupported value: \"BestEffort\"",
+        ),
+        (
+            json!({"spec": {"overall": {}, "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}}}),
+            "must be at least one scope value",
+        ),
+        (
+            json!({"spec": {"overall": {}, "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Like"}]}}}),
+            "spec.scopeSelector.matchExpressions[0].operator: Unsupported value: \"Like\"",
+        ),
+    ] {
+        let said = desk.apply(&quotas(), "a", "q", spec.clone()).expect_err(&spec.to_string());
+        assert!(said.contains(expected), "{spec}: {said}");
+    }
+    let long = desk.apply(&quotas(), "a", &"q".repeat(64), quota(json!({}))).unwrap_err();
+    assert!(
+        long.contains("metadata.name: Invalid value") && long.contains("must be no more than 63 characters"),
+        "{long}"
+    );
+    // What clusters enforce by themselves may be assigned to them.
+    desk.apply(&quotas(), "a", "q", with(json!({"limits.cpu": "5"}), one("m1", json!({"limits.cpu": "5"})))).unwrap();
+    desk.apply(&quotas(), "a", "empty", quota(json!({}))).unwrap();
+}
+
+/// What is changed in a binding, and what is said about it.
+type Case<'a> = (&'a dyn Fn(&mut Value), &'a str);
+
+#[test]
+fn bindings_that_cannot_be_counted_are_refused() {
+    let mut desk = desk();
+    let mut spec = |change: &dyn Fn(&mut Value)| {
+        let mut binding = binding(1, json!({"cpu": "1"}), &[("m1", 1)]);
+        change(&mut binding["spec"]);
+        desk.apply(&bindings(), "a", "web", binding)
+    };
+    spec(&|_| ()).unwrap();
+    let cases: [Case<'_>; 11] = [
+        (
+            &|spec| spec["replicaRequirements"]["resourceRequest"]["cpu"] = json!("-1"),
+            "must be greater than or equal to 0",
+        ),
+        (&|spec| spec["replicaRequirements"]["resourceRequest"]["cpu"] = json!("much"), "resourceRequest[cpu]"),
+        (&|spec| spec["replicas"] = json!(-1), "spec cannot be read"),
+        (&|spec| spec["clusters"][0]["replicas"] = json!(1_u64 << 33), "spec cannot be read"),
+        (&|spec| spec["clusters"] = json!([{"name": "m1"}, {"name": "m1"}]), "spec.clusters[1].name: Duplicate value"),
+        (
+            &|spec| spec["components"] = json!([{"name": "", "replicas": 1}]),
+            "spec.components[0].name: Invalid value: \"\": component names must be non-empty",
+        ),
+        (
+            &|spec| spec["components"] = json!([{"name": "foo", "replicas": 1}, {"name": "foo", "replicas": 1}]),
+            "spec.components[1].name: Invalid value: \"foo\": component names must be unique",
+        ),
+        (
+            &|spec| spec["clusters"][0]["components"] = json!([{"name": "x", "replicas": 1}]),
+            "spec.clusters[0].components[0].name: Not found",
+        ),
+        (
+            &|spec| spec["gracefulEvictionTasks"] = json!([{"fromCluster": "m2"}, {"fromCluster": "m2"}]),
+            "gracefulEvictionTasks[1].fromCluster: Duplicate",
+        ),
+        (
+            &|spec| {
+                spec["replicaRequirements"]["resourceRequest"]["cpu"] = json!("9E");
+                spec["clusters"] =
+                    (0..16).map(|number| json!({"name": format!("m{number}"), "replicas": i32::MAX})).collect();
+                spec["replicas"] = json!(i32::MAX);
+            },
+            "can be counted",
+        ),
+        (&|spec| spec["resource"] = json!("web"), "spec cannot be read"),
+    ];
+    for (change, expected) in cases {
+        let said = spec(change).expect_err(expected);
+        assert!(said.contains(expected), "{said}");
+    }
+    let mut odd = binding(1, json!({}), &[]);
+    odd["metadata"]["annotations"] = json!({"resourcebinding.karmada.io/dependencies": "{"});
+    let said = desk.apply(&bindings(), "a", "web", odd).unwrap_err();
+    assert!(said.contains("annotation value must be a valid JSON"), "{said}");
+}
+
+#[test]
+fn policies_stay_in_their_namespace_and_clusters_have_addresses() {
+    let mut desk = desk();
+    let policy =
+        |selector: Value, placement: Value| json!({"spec": {"resourceSelectors": [selector], "placement": placement}});
+    let deployments = || json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    let mut elsewhere = deployments();
+    elsewhere["namespace"] = json!("b");
+    let mut odd = deployments();
+    odd["labelSelector"] = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+    for (spec, expected) in [
+        (policy(elsewhere, json!({})), "selects objects of its own namespace only"),
+        (policy(odd, json!({})), "labelSelector"),
+        (
+            policy(deployments(), json!({"replicaScheduling": {"replicaSchedulingType": "Halved"}})),
+            "Unsupported value: \"Halved\"",
+        ),
+        (
+            policy(
+                deployments(),
+                json!({"replicaScheduling": {"weightPreference": {"staticWeightList": [{"weight": 0}]}}}),
+            ),
+            "must be a whole number above 0",
+        ),
+        (
+            policy(deployments(), json!({"spreadConstraints": [{"spreadByField": "region"}]})),
+            "Unsupported value: \"region\"",
+        ),
+    ] {
+        let said = desk.apply(&policies(), "a", "p", spec).expect_err(expected);
+        assert!(said.contains(expected), "{said}");
+    }
+    desk.apply(&policies(), "a", "p", policy(deployments(), json!({}))).unwrap();
+    let clusters = resource("clusters.cluster.karmada.io");
+    for (name, endpoint, good) in [
+        ("m1", "https://10.0.0.1:6443", true),
+        ("m2", "http://10.0.0.1", false),
+        ("m3", "https://user@host", false),
+        ("m4", "", false),
+        ("M4", "https://a:1", false),
+    ] {
+        let spec = json!({"spec": {"syncMode": "Push", "apiEndpoint": endpoint}});
+        assert_eq!(desk.apply(&clusters, "", name, spec).is_ok(), good, "{name} {endpoint}");
+    }
+}
