@@ -45,6 +45,16 @@ pub static ALL: &[Example] = &[
         "07-pool-claims.yaml",
         "08-pod.yaml",
     ),
+    example!(
+        "karmada",
+        "kinds.yaml",
+        "01-clusters.yaml",
+        "02-quota.yaml",
+        "03-policies.yaml",
+        "04-jobs.yaml",
+        "05-one-more.yaml",
+        "06-cannot-be-enforced.yaml",
+    ),
 ];
 
 pub fn find(name: &str) -> Option<&'static Example> {
