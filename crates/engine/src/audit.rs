@@ -63,12 +63,14 @@ struct Counted {
 impl Engine {
     /// Everything as it is at this moment, for an audit elsewhere.
     pub fn snapshot(&self) -> Snapshot {
+        // Statuses of what moved in this group are known to be behind when it ends.
+        let moved = self.touched.iter().filter_map(|account| self.policies.owner(&self.ledger, *account));
         Snapshot {
             families: self.families.clone(),
             shelves: self.shelves.clone(),
             ledger: self.ledger.snapshot(),
             clock_ms: self.clock_ms,
-            behind: self.stale.all().cloned().collect(),
+            behind: self.stale.all().chain(moved).cloned().collect(),
             following: self.behind.clone(),
             revision: self.revision,
         }

@@ -239,3 +239,17 @@ fn a_limited_resource_is_covered_by_a_quota_of_the_same_group_of_writes() {
     bench.desk.keep();
     bench.audit();
 }
+
+/// Others write in the same group, before the audit's moment and after it.
+#[test]
+fn what_moved_in_the_same_group_is_no_difference() {
+    let mut bench = Bench::new();
+    bench.cap("cap", json!({"limit": 5})).unwrap();
+    while bench.desk.publish(0) > 0 {}
+    let draft = bench.draft("a", "m", json!({}));
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "m");
+    let (foresight, origin) = (Foresight::None, Origin::default());
+    let write = Write { key, kind: WriteKind::Create(draft), dry_run: false, now_ms: 0, foresight, origin };
+    bench.desk.engine.write(write).unwrap().unwrap();
+    assert_eq!(bench.desk.engine.snapshot().audit().differences, Vec::<String>::new());
+}
