@@ -3,7 +3,7 @@
 
 use families::{Denial, DenialLine, DenialReason, Operation};
 use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
-use rules::cel::{Foresight, Program, at_desk};
+use rules::cel::{Foresight, PutOff, at_desk};
 use rules::{MeasureError, Subject, Verdict};
 use smallvec::SmallVec;
 
@@ -100,16 +100,25 @@ impl Engine {
         if !self.ledger.is_live(draft.uid) && !self.rulebook.concerns(&key.resource, &key.namespace) {
             return Ok(None);
         }
-        let (verdict, wanted) = self.measure_with(foresight, key, draft);
-        if !wanted.is_empty() {
-            self.wanted = wanted;
-            self.wanted_of = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
-            return Err(Refused::Bug("a write was put off that nobody sends again".into()));
+        let (mut verdict, put_off) = self.measure_with(foresight, key, draft);
+        if let Some(wanted) = put_off {
+            if !wanted.is_empty() {
+                self.wanted = wanted;
+                self.wanted_of = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
+                return Err(Refused::Bug("a write was put off that nobody sends again".into()));
+            }
+            // A rule refuses what it could not evaluate; but not what already happened, and a shadow refuses nothing.
+            if terms == Some(Terms::Adopted) || self.staging.is_some() {
+                verdict = self.measure(key, draft);
+            }
         }
         let verdict = match (verdict, terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
-            (Err(_), Some(Terms::Adopted)) => return Ok(None),
+            (Err(_), Some(Terms::Adopted)) => {
+                self.miss();
+                return Ok(None);
+            }
             (Err(error), _) => {
                 return Err(Refused::Unmeasurable { policy: error.policy, message: error.message });
             }
@@ -137,7 +146,7 @@ impl Engine {
         foresight: Foresight,
         key: &ObjectKey,
         draft: &Draft,
-    ) -> (Result<Verdict, MeasureError>, Vec<Program>) {
+    ) -> (Result<Verdict, MeasureError>, PutOff) {
         let object = measured(&draft.value, self.is_projected(&key.resource));
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);

@@ -13,6 +13,7 @@ use crate::effects::{Effect, Effects, EventKind, Fact};
 use crate::engine::Engine;
 use crate::load::Loaded;
 use crate::object::{Object, ObjectKey};
+use crate::slices::{Counted, Found};
 
 pub struct Desk {
     pub engine: Engine,
@@ -109,10 +110,10 @@ impl Desk {
     }
 
     /// Counts the next slice of that ([`Engine::count_on`]).
-    pub fn count_on(&mut self, ticket: u64, now_ms: i64) -> Option<bool> {
-        let is_last = self.engine.count_on(ticket, now_ms);
+    pub fn count_on(&mut self, ticket: u64, found: Vec<Found>, now_ms: i64) -> Counted {
+        let counted = self.engine.count_on(ticket, found, now_ms);
         self.keep();
-        is_last
+        counted
     }
 
     /// Writes statuses that are behind; how many are left.

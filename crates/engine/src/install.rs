@@ -91,12 +91,11 @@ impl Engine {
     /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or
     /// adding a quota evicts nobody.
     pub(crate) fn install(&mut self, key: &ObjectKey, compiled: Compiled) {
-        if self.staging.is_some() {
-            self.take_prepared(key, &compiled);
-        }
+        let left = self.take_prepared(key, &compiled);
         let (_, places) = self.put_in_force(key, compiled);
-        self.recount(&places);
         let policy = policy_name(&key.resource, &key.namespace, &key.name);
+        let moved: Vec<PolicyId> = self.rulebook.id(&policy).into_iter().collect();
+        self.recount(&left.unwrap_or(places), Some(&moved));
         self.close_unlisted(&policy);
         self.close_left(&policy);
         self.mark_stale(key.clone());

@@ -159,7 +159,7 @@ impl Engine {
         } else {
             places.sort();
             places.dedup();
-            self.recount(&places);
+            self.recount(&places, None);
         }
         self.close_orphans();
         self.name_all();

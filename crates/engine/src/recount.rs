@@ -1,9 +1,11 @@
-//! The recount: what objects are charged follows when the rules that look at them change.
+//! The recount: what objects are charged follows when the rules that look at them change. Only the policies that changed are
+//! asked; what others charge stays as the ledger has it.
 
 use std::sync::Arc;
 
-use ledger::{Receipt, Standing, SubjectId, Terms};
-use rules::{GroupResource, Line, Namespace, Subject};
+use ledger::{Charge, Receipt, Standing, State, SubjectId, Terms};
+use rules::cel::{Budget, Known, Program, within};
+use rules::{GroupResource, Line, MeasureError, Namespace, PolicyId, Subject, Verdict};
 use serde_json::Value;
 
 use crate::decide::standing;
@@ -13,8 +15,8 @@ use crate::object::{Object, string_map};
 use crate::policies::open_parts;
 
 impl Engine {
-    /// Measures every object in these places again.
-    pub(crate) fn recount(&mut self, places: &[(GroupResource, Arc<str>)]) {
+    /// Measures every object in these places again, by the policies that moved, in their order; by all where none are named.
+    pub(crate) fn recount(&mut self, places: &[(GroupResource, Arc<str>)], moved: Option<&[PolicyId]>) {
         for places in places.chunk_by(|(one, _), (next, _)| one == next) {
             let resource = &places[0].0;
             let all = places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace));
@@ -27,7 +29,10 @@ impl Engine {
                 if self.projected_resources.contains(resource) {
                     self.mark_stale(object.key.clone());
                 }
-                self.recount_one(&object);
+                match moved {
+                    Some(moved) => self.recount_moved(&object, moved),
+                    None => self.recount_one(&object),
+                };
             }
         }
     }
@@ -49,19 +54,86 @@ impl Engine {
     /// Whether it could be.
     pub(crate) fn recount_one(&mut self, object: &Object) -> bool {
         // An object that cannot be read keeps what it was charged.
-        let (key, Ok(mut value)) = (&object.key, object.read()) else { return false };
-        strip(&mut value, self.projected_resources.contains(&key.resource));
-        let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, &value);
-        let subject = subject.at(self.clock_ms).born(object.born);
+        let Some(value) = self.seen(object) else { return false };
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
-        let Ok(verdict) = self.rulebook.measure(&subject) else { return false };
-        self.note_due(key, verdict.until_ms);
-        self.charge_again(object.uid, &verdict.lines, &standing(&verdict));
-        self.name_subject(key, object.uid);
+        let Ok(verdict) = self.measure_stored(object, &value, None) else { return false };
+        self.charge_measured(object, &verdict, Vec::new());
         true
     }
 
-    fn charge_again(&mut self, subject: SubjectId, lines: &[Line], standing: &Standing) {
+    /// The same by these policies alone.
+    fn recount_moved(&mut self, object: &Object, moved: &[PolicyId]) -> bool {
+        if self.is_projected(&object.key.resource) {
+            return self.recount_one(object);
+        }
+        let Some(value) = self.seen(object) else { return false };
+        let verdict = self.measure_stored(object, &value, Some(moved));
+        self.charge_moved(object, verdict, moved)
+    }
+
+    /// The same within what is left of a budget; the object as rules see it, and expressions that are wanted of it, where that is
+    /// too little.
+    pub(crate) fn recount_within(
+        &mut self,
+        object: &Object,
+        moved: &[PolicyId],
+        known: &mut Option<Box<Known>>,
+        budget: &mut Budget,
+    ) -> Result<bool, (Value, Vec<Program>)> {
+        let Some(value) = self.seen(object) else { return Ok(false) };
+        let (verdict, put_off) = within(budget, known, &value, || self.measure_stored(object, &value, Some(moved)));
+        match put_off {
+            Some(wanted) => Err((value, wanted)),
+            None => Ok(self.charge_moved(object, verdict, moved)),
+        }
+    }
+
+    /// A stored object as rules see it; none where it cannot be read.
+    fn seen(&self, object: &Object) -> Option<Value> {
+        let mut value = object.read().ok()?;
+        strip(&mut value, self.is_projected(&object.key.resource));
+        Some(value)
+    }
+
+    fn measure_stored(&self, object: &Object, value: &Value, by: Option<&[PolicyId]>) -> Result<Verdict, MeasureError> {
+        let key = &object.key;
+        let subject = Subject::new(object.uid, &key.resource, &key.namespace, &key.name, value);
+        let subject = subject.at(self.clock_ms).born(object.born);
+        match by {
+            Some(policies) => self.rulebook.measure_by(&subject, policies),
+            None => self.rulebook.measure(&subject),
+        }
+    }
+
+    fn charge_moved(&mut self, object: &Object, verdict: Result<Verdict, MeasureError>, moved: &[PolicyId]) -> bool {
+        let Ok(verdict) = verdict else { return false };
+        match self.charged_by_others(object.uid, moved).filter(|_| verdict.wait.is_none()) {
+            Some(kept) => self.charge_measured(object, &verdict, kept),
+            None => return self.recount_one(object),
+        }
+        true
+    }
+
+    /// What an object is charged by other policies than these, as the ledger has it. None for one that waits or is held: only
+    /// all of its rules together say how it stands.
+    fn charged_by_others(&self, subject: SubjectId, moved: &[PolicyId]) -> Option<Vec<Charge>> {
+        let Some(view) = self.ledger.subject(subject) else { return Some(Vec::new()) };
+        // What is left on retired accounts is nobody's.
+        let is_others = |charge: &Charge| {
+            let policy = self.policies.policy_of(&self.ledger, charge.account);
+            policy.is_some_and(|policy| moved.binary_search(&policy).is_err())
+        };
+        let is_charged = view.state == State::Charged;
+        is_charged.then(|| view.charges.into_iter().filter(is_others).map(|one| one.on(Terms::Adopted)).collect())
+    }
+
+    fn charge_measured(&mut self, object: &Object, verdict: &Verdict, kept: Vec<Charge>) {
+        self.note_due(&object.key, verdict.until_ms);
+        self.charge_again(object.uid, &verdict.lines, kept, &standing(verdict));
+        self.name_subject(&object.key, object.uid);
+    }
+
+    fn charge_again(&mut self, subject: SubjectId, lines: &[Line], kept: Vec<Charge>, standing: &Standing) {
         let (mut charges, unopened) = self.policies.charges(&self.ledger, lines, Terms::Adopted);
         if !unopened.is_empty() {
             if let Err(error) = open_parts(&mut self.ledger, unopened) {
@@ -69,6 +141,7 @@ impl Engine {
             }
             charges = self.policies.charges(&self.ledger, lines, Terms::Adopted).0;
         }
+        charges.extend(kept);
         if charges.is_empty() && !self.ledger.is_live(subject) {
             return;
         }
@@ -124,9 +197,16 @@ impl Engine {
         let mut places = Vec::new();
         let moved = self.rulebook.namespace_changed(namespace, present);
         for policy in moved.iter().copied() {
-            if let Some(compiled) = self.rulebook.compiled(policy).filter(|_| !prepared.contains(&policy)) {
+            if let Some(compiled) = self.rulebook.compiled(policy) {
+                let is_prepared = prepared.contains(&policy);
                 let resources = compiled.rules.iter().flat_map(|rule| rule.resources.iter().cloned());
+                let resources = resources.filter(|resource| !is_prepared || self.is_projected(resource));
                 places.extend(resources.map(|resource| (resource, namespace.name.clone())));
+                // What may wait was not prepared, wherever it is.
+                if is_prepared {
+                    let looked_at = self.looked_at(compiled).into_iter();
+                    places.extend(looked_at.filter(|(resource, _)| self.is_projected(resource)));
+                }
             }
             if let Some(key) = self.policies.object(policy).cloned() {
                 if present && self.keeping.contains(&key.resource) {
@@ -137,7 +217,7 @@ impl Engine {
         }
         places.sort();
         places.dedup();
-        self.recount(&places);
+        self.recount(&places, Some(&moved));
         for policy in moved {
             self.close_part(policy, &namespace.name);
         }

@@ -7,14 +7,18 @@
 //! is counted because the rules say so. Once all is counted the write is sent again and decided as ever; then the shadow takes
 //! the policy's name and limits, which costs the same however much is charged, and what the policy had before is retired.
 //!
+//! The same is done, however few they are, where objects are measured by expressions: nobody waits for those.
+//!
 //! A write that has come to mean something else by then is put off again. One that cannot be put off, because nobody sends it
-//! again, counts all in its own step; so does one over objects that cannot be measured, which keep what they had.
+//! again, counts all in its own step; so does one over objects that cannot be measured, which keep what they had. What may wait in
+//! line, and policies that others count, are counted in the step in any case: there are few of those, and their order matters.
 
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{AccountKey, Limit};
+use ledger::{AccountKey, Limit, SubjectId};
+use rules::cel::Known;
 use rules::{Compiled, Measure, MeasureError, Namespace, PolicyId, Reach, Rule, Subject, Verdict, policy_name};
 use serde_json::Value;
 
@@ -24,39 +28,41 @@ use crate::install::{Places, same_names};
 use crate::object::{Object, ObjectKey};
 use crate::policies::Installed;
 use crate::recount::namespace_seen;
-use crate::shelves::Shelves;
 
-/// Objects counted again in the step of a write, and in one slice; and about how many bytes of them. Others are let in between.
+/// Objects counted again in the step of a write; and about how many bytes of them.
 pub(crate) const AT_ONCE_MAX: usize = 2000;
 const AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
-const SLICE_MAX: usize = 128;
-const SLICE_BYTES_MAX: usize = 256 * 1024;
 
 /// How long a staging stays that nobody goes on with.
-const FORSAKEN_MS: i64 = 30_000;
+pub(crate) const FORSAKEN_MS: i64 = 30_000;
 
 /// How the names of shadows begin. No policy's does: those begin with the plural of their kind.
 const SHADOW: &str = "~s";
 
 /// Writes that are prepared; one at a time.
 pub(crate) struct Staging {
-    ticket: u64,
+    pub ticket: u64,
     /// The object whose write this is for; where it is a namespace, how that is going to be.
     cause: ObjectKey,
     namespace: Option<Namespace>,
-    shadows: Vec<Shadow>,
+    pub shadows: Vec<Shadow>,
+    /// The last write before it: whatever was written later is counted with its write.
+    pub revision: u64,
     /// What is still to be counted, from the last on; of the last what comes after this name.
-    places: Places,
-    after: Arc<str>,
+    pub places: Places,
+    pub after: Arc<str>,
+    /// Objects before that which wait for expressions, and what is known of those.
+    pub pending: Vec<ObjectKey>,
+    pub known: HashMap<SubjectId, Box<Known>>,
     /// Set when some object could not be measured: what it had of a policy before is known only to that.
-    missed: Arc<AtomicBool>,
-    until_ms: i64,
+    pub missed: Arc<AtomicBool>,
+    pub until_ms: i64,
 }
 
 /// A policy as it is going to be.
-struct Shadow {
+pub(crate) struct Shadow {
     policy: ObjectKey,
-    name: Arc<str>,
+    pub name: Arc<str>,
     compiled: Compiled,
 }
 
@@ -86,6 +92,10 @@ impl Measure for Silent {
     fn may_change_with_time(&self, text: &str) -> bool {
         self.measure.may_change_with_time(text)
     }
+
+    fn evaluates(&self) -> bool {
+        self.measure.evaluates()
+    }
 }
 
 impl Engine {
@@ -101,7 +111,7 @@ impl Engine {
         }?;
         match self.staging.as_ref().filter(|staging| staging.is_for(key, &stages)) {
             // Nothing is gained by counting once more what cannot be measured.
-            Some(staging) if staging.places.is_empty() => None,
+            Some(staging) if staging.is_counted() => None,
             _ => Some(stages),
         }
     }
@@ -111,41 +121,54 @@ impl Engine {
         let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
         let looks_at = before.into_iter().chain([compiled]).flat_map(|one| &one.rules).flat_map(|rule| &rule.resources);
         let shelves = looks_at.filter_map(|resource| self.shelves.of(resource));
-        if !self.is_too_much(shelves.flat_map(|shelf| shelf.values())) {
+        let evaluates = compiled.rules.iter().any(|rule| rule.measure.evaluates());
+        if !evaluates && !self.is_too_much(shelves.flat_map(|shelf| shelf.values())) || !self.may_be_staged(key) {
             return None;
         }
-        if !self.may_be_staged(key, compiled) || before.is_some_and(|before| !self.may_be_staged(key, before)) {
-            return None;
-        }
-        let places = self.moved_places(before, compiled);
-        let policies = vec![(key.clone(), compiled.clone())];
-        self.are_too_many(&places).then_some(Stages { namespace: None, policies })
+        let mut places = self.moved_places(before, compiled);
+        places.retain(|(resource, _)| !self.is_projected(resource));
+        let is_staged = self.are_too_many(&places) || self.evaluates_in(compiled, &places);
+        is_staged.then(|| Stages { namespace: None, policies: vec![(key.clone(), compiled.clone())] })
     }
 
     fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
         if self.namespaces.get(&namespace.name).is_none_or(|known| known.seen == namespace) {
             return None;
         }
-        let (mut policies, mut places) = (Vec::new(), Places::new());
+        let (mut policies, mut places, mut evaluates) = (Vec::new(), Places::new(), false);
         for id in self.rulebook.moved_by(&namespace, true) {
             let (Some(compiled), Some(key)) = (self.rulebook.compiled(id), self.policies.in_force(id)) else {
                 continue;
             };
-            if self.may_be_staged(key, compiled) {
-                let resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
-                places.extend(resources.map(|resource| (resource.clone(), namespace.name.clone())));
+            let resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
+            let resources = resources.filter(|resource| !self.is_projected(resource));
+            let looked_at: Places = resources.map(|resource| (resource.clone(), namespace.name.clone())).collect();
+            if !looked_at.is_empty() && self.may_be_staged(key) {
+                evaluates |= self.evaluates_in(compiled, &looked_at);
+                places.extend(looked_at);
                 policies.push((key.clone(), compiled.clone()));
             }
         }
         places.sort();
         places.dedup();
-        self.are_too_many(&places).then_some(Stages { namespace: Some(namespace), policies })
+        let is_staged = evaluates || self.are_too_many(&places);
+        is_staged.then_some(Stages { namespace: Some(namespace), policies })
     }
 
-    /// What stands in line, and what keeps others, is counted in one step: there are few of those, and their order matters.
-    fn may_be_staged(&self, policy: &ObjectKey, compiled: &Compiled) -> bool {
-        let mut resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
-        !self.keeping.contains(&policy.resource) && !resources.any(|resource| self.is_projected(resource))
+    /// What keeps others, and what somebody waits for, is counted in one step.
+    fn may_be_staged(&self, policy: &ObjectKey) -> bool {
+        let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
+        let mut accounts = self.ledger.accounts_of(&name).filter_map(|account| self.ledger.balance(account));
+        !self.keeping.contains(&policy.resource) && !accounts.any(|balance| balance.waiting > 0)
+    }
+
+    /// Whether a policy evaluates expressions on some object in these places.
+    fn evaluates_in(&self, compiled: &Compiled, places: &Places) -> bool {
+        let mut rules = compiled.rules.iter().filter(|rule| rule.measure.evaluates());
+        rules.any(|rule| {
+            let mut places = places.iter().filter(|(resource, _)| rule.resources.contains(resource));
+            places.any(|(resource, namespace)| self.objects_in(resource, namespace).next().is_some())
+        })
     }
 
     fn are_too_many(&self, places: &Places) -> bool {
@@ -180,7 +203,10 @@ impl Engine {
         let (mut shadows, mut places) = (Vec::with_capacity(policies.len()), Places::new());
         for (policy, compiled) in policies {
             let name = self.unused_name(SHADOW);
-            let shadow = shadow_of(&compiled, namespace.as_ref(), &missed);
+            let mut shadow = shadow_of(&compiled, namespace.as_ref(), &missed);
+            for rule in &mut shadow.rules {
+                rule.resources.retain(|resource| !self.is_projected(resource));
+            }
             let accounts = match self.open_accounts(&name, &shadow) {
                 Ok(accounts) => accounts,
                 Err(error) => panic!("the accounts of a shadow of {policy} cannot be opened: {error}"),
@@ -197,28 +223,27 @@ impl Engine {
         places.sort();
         places.dedup();
         let until_ms = self.clock_ms.saturating_add(FORSAKEN_MS);
-        let (ticket, cause, after) = (self.tickets, key.clone(), "".into());
-        self.staging = Some(Box::new(Staging { ticket, cause, namespace, shadows, places, after, missed, until_ms }));
-        ticket
+        self.staging = Some(Box::new(Staging {
+            ticket: self.tickets,
+            cause: key.clone(),
+            namespace,
+            shadows,
+            revision: self.revision,
+            places,
+            after: "".into(),
+            pending: Vec::new(),
+            known: HashMap::new(),
+            missed,
+            until_ms,
+        }));
+        self.tickets
     }
 
-    /// Counts the next slice of what a write was put off for; whether that was the last. `None` if there is nothing to go on
-    /// with: the write is to be sent again in any case.
-    pub fn count_on(&mut self, ticket: u64, now_ms: i64) -> Option<bool> {
-        self.advance(now_ms);
-        if !self.room.growth {
-            self.unstage();
+    /// Takes note of an object that is stored although its rules could not say what it takes.
+    pub(crate) fn miss(&self) {
+        if let Some(staging) = &self.staging {
+            staging.missed.store(true, Ordering::Relaxed);
         }
-        let staging = self.staging.as_mut().filter(|staging| staging.ticket == ticket)?;
-        staging.until_ms = self.clock_ms.saturating_add(FORSAKEN_MS);
-        let slice = staging.next(&self.shelves, self.at_once_max.clamp(1, SLICE_MAX));
-        let (is_last, missed) = (staging.places.is_empty(), staging.missed.clone());
-        for object in slice {
-            if !self.recount_one(&object) {
-                missed.store(true, Ordering::Relaxed);
-            }
-        }
-        Some(is_last)
     }
 
     /// Forgets what was prepared.
@@ -236,20 +261,26 @@ impl Engine {
         }
     }
 
-    /// Before a policy comes into force: what was prepared for that takes its place, so that nothing is left to be counted.
-    pub(crate) fn take_prepared(&mut self, key: &ObjectKey, compiled: &Compiled) {
+    /// Before a policy comes into force: what was prepared for that takes its place. Where that is so: what is left to be counted.
+    pub(crate) fn take_prepared(&mut self, key: &ObjectKey, compiled: &Compiled) -> Option<Places> {
         let is_it = |staging: &mut Box<Staging>| {
             let shadow = staging.shadows.first().filter(|shadow| staging.namespace.is_none() && shadow.policy == *key);
-            shadow.is_some_and(|shadow| same_rules(&shadow.compiled, compiled)) && staging.places.is_empty()
+            shadow.is_some_and(|shadow| same_rules(&shadow.compiled, compiled)) && staging.is_counted()
         };
-        let Some(staging) = self.staging.take_if(is_it) else { return };
-        self.take_over(*staging);
+        let staging = self.staging.take_if(is_it)?;
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+        // Whether it changed or not: none of them has been counted by the shadow.
+        let mut left: Places = before.into_iter().chain([compiled]).flat_map(|one| self.looked_at(one)).collect();
+        left.retain(|(resource, _)| self.is_projected(resource));
+        left.sort();
+        left.dedup();
+        self.take_over(*staging).then_some(left)
     }
 
     /// The same for a namespace that changes. The policies are in force again afterwards, and look at it as it is going to be.
     pub(crate) fn take_prepared_for(&mut self, namespace: &Namespace) -> Vec<PolicyId> {
-        let is_it =
-            |staging: &mut Box<Staging>| staging.namespace.as_ref() == Some(namespace) && staging.places.is_empty();
+        let is_it = |staging: &mut Box<Staging>| staging.namespace.as_ref() == Some(namespace) && staging.is_counted();
         let Some(mut staging) = self.staging.take_if(is_it) else { return Vec::new() };
         let mut policies = Vec::with_capacity(staging.shadows.len());
         let mut left = Vec::new();
@@ -310,24 +341,9 @@ impl Staging {
             && self.shadows.iter().zip(&stages.policies).all(same)
     }
 
-    /// The next objects to be counted.
-    fn next(&mut self, shelves: &Shelves, max: usize) -> Vec<Arc<Object>> {
-        let (mut slice, mut bytes) = (Vec::new(), 0);
-        while let Some((resource, namespace)) = self.places.last() {
-            let from = (Bound::Excluded((namespace.clone(), self.after.clone())), Bound::Unbounded);
-            let rest = shelves.of(resource).into_iter().flat_map(|shelf| shelf.range(from.clone()));
-            for (_, object) in rest.take_while(|((within, _), _)| within == namespace) {
-                if slice.len() == max || bytes >= SLICE_BYTES_MAX {
-                    return slice;
-                }
-                bytes += object.json.len();
-                self.after = object.key.name.clone();
-                slice.push(object.clone());
-            }
-            self.places.pop();
-            self.after = "".into();
-        }
-        slice
+    /// Whether nothing is left to be counted.
+    pub fn is_counted(&self) -> bool {
+        self.places.is_empty() && self.pending.is_empty()
     }
 }
 

@@ -27,6 +27,7 @@ mod names;
 mod pools;
 mod quota;
 mod rows;
+mod slices;
 mod staging;
 mod together;
 mod toy;

@@ -109,8 +109,22 @@ impl Rulebook {
     /// Everything the rules say of `subject`. Rules are asked in the order of their policies' names, so that the
     /// same state always gives the same verdict, word for word.
     pub fn measure(&self, subject: &Subject<'_>) -> Result<Verdict, MeasureError> {
+        self.measure_where(subject, |_| true)
+    }
+
+    /// What the rules of these policies alone say of it.
+    pub fn measure_by(&self, subject: &Subject<'_>, policies: &[PolicyId]) -> Result<Verdict, MeasureError> {
+        self.measure_where(subject, |policy| policies.contains(&policy))
+    }
+
+    fn measure_where(
+        &self,
+        subject: &Subject<'_>,
+        is_asked: impl Fn(PolicyId) -> bool,
+    ) -> Result<Verdict, MeasureError> {
         let mut verdict = Verdict::default();
-        for rule in self.rules_for(subject.resource, subject.namespace).iter().flat_map(|rules| rules.iter()) {
+        let rules = self.rules_for(subject.resource, subject.namespace);
+        for rule in rules.iter().flat_map(|rules| rules.iter()).filter(|rule| is_asked(rule.policy)) {
             let Some(policy) = self.policy(rule.policy) else { continue };
             verdict.by(rule.policy);
             policy.compiled.rules[rule.rule as usize].measure.measure(subject, &mut verdict)?;

@@ -76,6 +76,12 @@ pub trait Measure: Send + Sync {
     fn may_change_with_time(&self, _text: &str) -> bool {
         true
     }
+
+    /// Whether it evaluates expressions of users. A policy with such a rule counts what is stored before it comes into force,
+    /// however little that is, so that nobody waits for the expressions.
+    fn evaluates(&self) -> bool {
+        false
+    }
 }
 
 /// One line of the whole charge vector: so much on the n-th account of a policy.

@@ -7,7 +7,7 @@ use super::*;
 
 /// Charges what an expression gives.
 struct Weight(Program);
-struct Weights;
+pub(super) struct Weights;
 
 impl Measure for Weight {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
@@ -16,6 +16,10 @@ impl Measure for Weight {
             Err(why) => out.refuse(why.to_string()),
         }
         Ok(())
+    }
+
+    fn evaluates(&self) -> bool {
+        true
     }
 }
 
@@ -30,19 +34,26 @@ impl Family for Weights {
             errors: vec![FieldError::invalid("spec.cel", text, why.to_string())],
             would_look_at: vec![(GroupResource::core("configmaps"), Reach::Namespace(policy.namespace.into()))],
         })?;
+        let selected = policy.object["spec"]["tier"].as_str().map(str::to_owned);
+        let fingerprint = format!("{text}\0{selected:?}").into_bytes();
+        let reach = match selected {
+            None => Reach::Namespace(policy.namespace.into()),
+            Some(tier) => Reach::Selected(Arc::new(move |namespace| namespace.labels.get("tier") == Some(&tier))),
+        };
+        let limit = policy.object["spec"]["limit"].as_i64().unwrap_or(100);
         Ok(Compiled {
             accounts: vec![Account {
                 resource: "weight".into(),
-                limit: Limit::Enforced(Amount::from_units(100)),
+                limit: Limit::Enforced(Amount::from_units(limit)),
                 limit_text: "100".into(),
                 discounts: false,
             }],
             rules: vec![Rule {
                 resources: vec![GroupResource::core("configmaps")],
-                reach: Reach::Namespace(policy.namespace.into()),
+                reach,
                 measure: Arc::new(Weight(program)),
             }],
-            fingerprint: text.as_bytes().to_vec(),
+            fingerprint,
             until_ms: None,
         })
     }
@@ -56,7 +67,7 @@ impl Family for Weights {
     }
 }
 
-const LONG: &str = "object.spec.all(a, object.spec.all(b, a + b > 0)) ? 7 : 8";
+pub(super) const LONG: &str = "object.spec.all(a, object.spec.all(b, a + b > 0)) ? 7 : 8";
 
 type Answer = Result<Result<Written, Refused>, Box<Postponed>>;
 
@@ -89,7 +100,7 @@ impl Sender {
 }
 
 /// As a request does it: on a thread of its own.
-fn elsewhere(postponed: Box<Postponed>) -> (WriteKind, Box<rules::cel::Known>) {
+pub(super) fn elsewhere(postponed: Box<Postponed>) -> (WriteKind, Box<rules::cel::Known>) {
     let (kind, known) = std::thread::spawn(move || postponed.evaluate()).join().unwrap();
     (kind, Box::new(known))
 }

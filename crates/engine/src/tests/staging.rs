@@ -40,7 +40,7 @@ impl Bench {
                 Some(Recount::Begun(ticket)) => loop {
                     between(self, slices);
                     slices += 1;
-                    if self.desk.count_on(ticket, 0) != Some(false) {
+                    if self.desk.count_on(ticket, Vec::new(), 0).is_last != Some(false) {
                         break;
                     }
                 },
@@ -178,7 +178,7 @@ fn a_write_that_is_put_off_or_tried_leaves_no_trace() {
     let postponed = bench.desk.try_write(write(WriteKind::Create(draft), false)).expect_err("it is too much");
     assert_eq!(postponed.recount, Some(Recount::ToBegin));
     assert_eq!(bench.desk.engine.ledger.digest(), digest);
-    assert_eq!(bench.desk.count_on(1, 0), None, "nothing was begun");
+    assert_eq!(bench.desk.count_on(1, Vec::new(), 0).is_last, None, "nothing was begun");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn whoever_goes_away_leaves_nothing_behind() {
         };
         let postponed = bench.desk.stage(write).expect_err("it is too much");
         let Some(Recount::Begun(ticket)) = postponed.recount else { panic!("{postponed:?}") };
-        assert_eq!(bench.desk.count_on(ticket, 0), Some(false));
+        assert_eq!(bench.desk.count_on(ticket, Vec::new(), 0).is_last, Some(false));
         assert_eq!(bench.apart(), 1, "{how}");
         match how {
             "time" => drop(bench.desk.publish(60_000)),
@@ -287,12 +287,12 @@ fn whoever_goes_away_leaves_nothing_behind() {
             }
             "full disk" => {
                 bench.desk.engine.set_room(Room { writes: true, growth: false, renewals: true });
-                assert_eq!(bench.desk.count_on(ticket, 0), None);
+                assert_eq!(bench.desk.count_on(ticket, Vec::new(), 0).is_last, None);
                 bench.desk.engine.set_room(Room::default());
             }
             _ => bench = bench.restart(),
         }
-        assert_eq!(bench.desk.count_on(ticket, 60_000), None, "{how}");
+        assert_eq!(bench.desk.count_on(ticket, Vec::new(), 60_000).is_last, None, "{how}");
         bench.swept();
         assert_eq!(bench.used("cap"), None, "{how}");
         bench.fill("a", 10..14);
@@ -383,7 +383,7 @@ impl Weather {
             ObjectKey::new(GroupResource::new(group, resource), namespace, &name)
         };
         let (number, within) = (self.next(2), format!("n{}", self.next(3)));
-        let hard = json!({"count/configmaps": (1 + self.next(30)).to_string(), "pods": "9"});
+        let hard = json!({"count/configmaps": (1 + self.next(30)).to_string(), "pods": "9", "resourcequotas": "5"});
         let tier = self.tier();
         let gone = self.next(4) == 0;
         let (key, fields) = match self.next(10) {
@@ -466,7 +466,7 @@ impl Weather {
                     _ => {}
                 }
                 self.judge();
-                if self.bench.desk.count_on(ticket, self.now as i64) != Some(false) {
+                if self.bench.desk.count_on(ticket, Vec::new(), self.now as i64).is_last != Some(false) {
                     break;
                 }
             }

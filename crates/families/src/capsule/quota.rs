@@ -299,6 +299,10 @@ impl Measure for SourceRule {
         false
     }
 
+    fn evaluates(&self) -> bool {
+        self.sources.iter().any(Source::evaluates)
+    }
+
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         if !any_matches(&self.quota.scope, at(subject.object, &["metadata", "labels"])) {
             return Ok(());
@@ -321,8 +325,9 @@ impl SourceRule {
     /// All sources together: what is added less what is subtracted. Below zero it discounts what other objects take.
     fn usage(&self, object: &Value) -> Result<Option<Quantity>, String> {
         let (mut added, mut discount, mut meant) = (Quantity::ZERO, Quantity::ZERO, false);
-        for source in &self.sources {
-            let measured = source.measure(object, self.quota.reading);
+        // All are asked, so that expressions which take long are asked for together.
+        let measured: Vec<_> = self.sources.iter().map(|source| source.measure(object, self.quota.reading)).collect();
+        for (source, measured) in self.sources.iter().zip(measured) {
             let measured =
                 measured.map_err(|why| format!("{} did not resolve to a valid quantity: {why}", source.describe()))?;
             let Some(value) = measured else { continue };

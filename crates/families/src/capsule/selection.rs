@@ -84,6 +84,11 @@ impl Selector {
         (errors.len() == before).then_some(Selector { labels, fields, conditions })
     }
 
+    /// Whether it has CEL expressions.
+    pub fn evaluates(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
     pub fn matches(&self, object: &Value, reading: Reading) -> Result<bool, String> {
         if !self.labels.is_everything() && !self.labels.matches(&at(object, &["metadata", "labels"])) {
             return Ok(false);

@@ -95,6 +95,11 @@ impl Source {
         }
     }
 
+    /// Whether CEL expressions say what it means, or how much.
+    pub fn evaluates(&self) -> bool {
+        matches!(self.value, Measured::Cel(_)) || self.selectors.iter().any(Selector::evaluates)
+    }
+
     /// `source path "<p>" cel "<c>" op "<o>"`, as Capsule names one in its refusals.
     pub fn describe(&self) -> String {
         let (path, cel) = match &self.value {

@@ -6,6 +6,8 @@
 //! of its own ([`Known::evaluate`]) and sends the write again with what was found. It is used only if the object and the
 //! expression are still the same.
 //!
+//! Where many objects are counted in one step they share one [`Budget`], and a desk is opened for each ([`within`]).
+//!
 //! The desk belongs to the thread, so that rules need not be told of it: they evaluate as ever.
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +15,10 @@ use std::cell::{Cell, RefCell};
 use serde_json::Value as Json;
 
 use super::convert::{self, Size};
-use super::{CelError, DECIDER_COST_MAX, Outcome, Program};
+use super::{COST_MAX, CelError, DECIDER_COST_MAX, Outcome, Program};
+
+/// How much of an expression is looked through in one step, to estimate what it takes.
+const SOURCE_BYTES_A_STEP: u64 = 16;
 
 /// What a writer promises about expressions.
 #[derive(Debug, Default)]
@@ -29,8 +34,20 @@ pub enum Foresight {
     Last(Box<Known>),
 }
 
-/// What expressions gave on an object.
-#[derive(Debug)]
+/// What expressions may take, in steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// On this thread.
+    pub here: u64,
+    /// Of what is wanted besides, on another thread. More is not asked for at a time, but for one expression.
+    pub elsewhere: u64,
+}
+
+/// Expressions that were put off, and of these the ones that are wanted. None where all were evaluated, or known.
+pub type PutOff = Option<Vec<Program>>;
+
+/// What expressions gave on an object; of none at first.
+#[derive(Clone, Debug, Default)]
 pub struct Known {
     object: Json,
     found: Vec<(Program, Result<Outcome, CelError>)>,
@@ -45,6 +62,14 @@ impl Known {
         });
         Known { found: found.collect(), object: object.clone() }
     }
+
+    /// What was found later counts, and of what was known before all that is still about the same object.
+    pub fn join(&mut self, later: Known) {
+        let before = std::mem::replace(self, later);
+        if before.object == self.object {
+            self.found.extend(before.found);
+        }
+    }
 }
 
 struct Desk {
@@ -52,9 +77,8 @@ struct Desk {
     object: *const Json,
     size: Option<Result<Size, CelError>>,
     known: Option<Box<Known>>,
-    may_ask: bool,
-    budget: u64,
-    wanted: Vec<Program>,
+    budget: Budget,
+    put_off: PutOff,
 }
 
 thread_local! {
@@ -62,20 +86,31 @@ thread_local! {
     static EVALUATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Does some work with the desk open for an object. Where expressions are wanted the work counts for nothing.
-pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R) -> (R, Vec<Program>) {
-    let (known, may_ask) = match foresight {
-        Foresight::None => return (work(), Vec::new()),
-        Foresight::Asked => (None, true),
-        Foresight::Known(known) => (Some(known), true),
-        Foresight::Last(known) => (Some(known), false),
+/// Does some work with the desk open for an object. Where expressions are put off the work counts for nothing; none is wanted
+/// by a writer that may not ask.
+pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R) -> (R, PutOff) {
+    let (mut known, elsewhere) = match foresight {
+        Foresight::None => return (work(), None),
+        Foresight::Asked => (None, u64::MAX),
+        Foresight::Known(known) => (Some(known), u64::MAX),
+        Foresight::Last(known) => (Some(known), 0),
     };
-    let known = known.filter(|known| known.object == *object);
-    let desk = Desk { object, size: None, known, may_ask, budget: DECIDER_COST_MAX, wanted: Vec::new() };
-    DESK.set(Some(desk));
+    within(&mut Budget { here: DECIDER_COST_MAX, elsewhere }, &mut known, object, work)
+}
+
+/// The same within what is left of a budget. What is known stays known, if it is about this object.
+pub fn within<R>(
+    budget: &mut Budget,
+    known: &mut Option<Box<Known>>,
+    object: &Json,
+    work: impl FnOnce() -> R,
+) -> (R, PutOff) {
+    let about_it = known.take().filter(|known| known.object == *object);
+    DESK.set(Some(Desk { object, size: None, known: about_it, budget: *budget, put_off: None }));
     let made = work();
-    let wanted = DESK.take().map(|desk| desk.wanted).unwrap_or_default();
-    (made, wanted)
+    let Some(desk) = DESK.take() else { return (made, None) };
+    (*budget, *known) = (desk.budget, desk.known);
+    (made, desk.put_off)
 }
 
 /// How many expressions this thread has evaluated.
@@ -99,18 +134,27 @@ pub(super) fn answer(program: &Program, inputs: &[(&str, &Json)]) -> Option<Resu
         if let Some((_, found)) = found.iter().find(|(known, _)| known.source() == program.source()) {
             return Some(found.clone());
         }
-        let size = desk.size.get_or_insert_with(|| convert::size_of(std::iter::once(*object)));
-        let size = match size {
-            Ok(size) => size,
-            Err(why) => return Some(Err(why.clone())),
+        // To estimate it takes its time, too.
+        let reading = program.source().len() as u64 / SOURCE_BYTES_A_STEP;
+        let estimated = match desk.budget.here.checked_sub(reading) {
+            None => COST_MAX,
+            Some(left) => {
+                desk.budget.here = left;
+                let size = desk.size.get_or_insert_with(|| convert::size_of(std::iter::once(*object)));
+                match size {
+                    Ok(size) => program.estimate(size),
+                    Err(why) => return Some(Err(why.clone())),
+                }
+            }
         };
-        let estimated = program.estimate(size);
-        if estimated <= desk.budget {
-            desk.budget -= estimated;
+        if estimated <= desk.budget.here {
+            desk.budget.here -= estimated;
             return None;
         }
-        if desk.may_ask && !desk.wanted.iter().any(|wanted| wanted.source() == program.source()) {
-            desk.wanted.push(program.clone());
+        let wanted = desk.put_off.get_or_insert_default();
+        if desk.budget.elsewhere > 0 && !wanted.iter().any(|wanted| wanted.source() == program.source()) {
+            desk.budget.elsewhere = desk.budget.elsewhere.saturating_sub(estimated.min(COST_MAX));
+            wanted.push(program.clone());
         }
         Some(Err(CelError::TooExpensive { estimated }))
     })
@@ -134,15 +178,50 @@ mod tests {
         let ([first, second], wanted, evaluated) = both(Foresight::Asked);
         assert!(matches!(first, Err(CelError::TooExpensive { .. })));
         assert_eq!((second, evaluated), (Ok(Outcome::Int(1)), 1));
+        let wanted = wanted.expect("put off");
         assert_eq!(wanted.len(), 1);
         let known = Known::evaluate(wanted, &object);
         let ([first, second], wanted, evaluated) = both(Foresight::Known(Box::new(known)));
-        assert_eq!((first, second, wanted.len(), evaluated), (Ok(Outcome::Int(7)), Ok(Outcome::Int(1)), 0, 1));
+        assert_eq!((first, second, evaluated), (Ok(Outcome::Int(7)), Ok(Outcome::Int(1)), 1));
+        assert!(wanted.is_none());
         // Of another object nothing is known, and in the end there is only the time there is.
         let known = Known::evaluate(vec![long.clone()], &serde_json::json!({"spec": []}));
         let ([first, _], wanted, _) = both(Foresight::Last(Box::new(known)));
-        assert!(matches!(first, Err(CelError::TooExpensive { .. })) && wanted.is_empty());
+        assert!(matches!(first, Err(CelError::TooExpensive { .. })) && wanted.is_some_and(|wanted| wanted.is_empty()));
         let ([first, _], _, evaluated) = both(Foresight::None);
         assert_eq!((first, evaluated), (Ok(Outcome::Int(7)), 2));
+    }
+    #[test]
+    fn several_objects_share_a_budget_and_what_is_known_adds_up() {
+        let objects: Vec<Json> = (0..9).map(|n| serde_json::json!({"spec": vec![n; 300]})).collect();
+        let program =
+            |n: usize| Program::compile(&format!("object.spec.all(a, a != {n}) ? 7 : 8"), &["object"]).unwrap();
+        let programs = [program(100), program(200)];
+        let count = |budget: &mut Budget, known: &mut Option<Box<Known>>, object: &Json| {
+            within(budget, known, object, || programs.each_ref().map(|one| one.eval(&[("object", object)]))).1
+        };
+        let mut budget = Budget { here: 1_000_000, elsewhere: 1 };
+        assert!(count(&mut budget, &mut None, &objects[0]).is_none());
+        let one = (1_000_000 - budget.here) / 2;
+        // So much that five are evaluated and no more; of the others one is asked for.
+        let mut budget = Budget { here: 5 * one + one / 2, elsewhere: 1 };
+        let before = evaluations();
+        let put_off: Vec<PutOff> = objects.iter().map(|object| count(&mut budget, &mut None, object)).collect();
+        assert_eq!(evaluations() - before, 5);
+        let wanted: Vec<_> = put_off.iter().map(|one| one.as_ref().map(Vec::len)).collect();
+        assert_eq!(wanted, [None, None, Some(1), Some(0), Some(0), Some(0), Some(0), Some(0), Some(0)]);
+        // One after the other, until nothing is missing.
+        let (mut known, mut rounds) = (None, 0);
+        while let Some(wanted) = count(&mut Budget { here: 0, elsewhere: 1 }, &mut known, &objects[3]) {
+            let found = Known::evaluate(wanted, &objects[3]);
+            match &mut known {
+                Some(known) => known.join(found),
+                None => known = Some(Box::new(found)),
+            }
+            rounds += 1;
+            assert!(rounds < 9, "there is no end to it");
+        }
+        assert_eq!(rounds, 2);
+        assert!(count(&mut Budget { here: 0, elsewhere: 1 }, &mut known, &objects[4]).is_some(), "another object");
     }
 }

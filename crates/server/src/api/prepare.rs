@@ -11,7 +11,7 @@ use kinds::bounds::OBJECT_BYTES_MAX;
 use kinds::decode::{self, DecodeError, Fitted, Format, Parsed};
 use kinds::field_error::{FieldError, quote};
 use rules::GroupResource;
-use rules::cel::Foresight;
+use rules::cel::{Foresight, Known};
 use serde_json::Value;
 
 use super::negotiate::body_format;
@@ -19,7 +19,9 @@ use super::options::FieldValidation;
 use super::{Api, ApiError, ApiResult, Call, meta, system_clock};
 use crate::admission::steps;
 use crate::authz::{Kind as RbacKind, RoleChange, check_binding, check_role};
-use crate::core::{Answer, Cache, Command, Draft, DraftError, Object, ObjectKey, Recount, Refused, Write, Written};
+use crate::core::{
+    Answer, Cache, Command, Counted, Draft, DraftError, Object, ObjectKey, Recount, Refused, Wanted, Write, Written,
+};
 use crate::registry::{CustomKind, Schema, Served, api_version};
 
 /// How often expressions are evaluated, or objects counted, for one write because the policies changed meanwhile.
@@ -265,7 +267,7 @@ impl Api {
     pub(super) async fn submit(&self, mut write: Write) -> ApiResult<Result<Written, Refused>> {
         // Held while what the write counts is counted before it.
         let mut turn = None;
-        let mut asked = 0;
+        let (mut asked, mut known) = (0, None::<Box<Known>>);
         loop {
             let (key, origin) = (write.key.clone(), write.origin.clone());
             let (dry_run, now_ms, identity) = (write.dry_run, write.now_ms, origin.identity.clone());
@@ -276,34 +278,51 @@ impl Api {
                 Answer::Postponed(postponed) => postponed,
                 answer => return Ok(answer.written()),
             };
-            match postponed.recount {
+            let kind = match postponed.recount {
                 Some(Recount::ToBegin) => {
                     let taken = self.inner.long.stagings.take(&identity).await;
                     turn = Some(taken.map_err(|_| ApiError::too_many_requests())?);
-                    write = write_again(postponed.kind, Foresight::Asked);
-                    continue;
+                    postponed.kind
                 }
-                Some(Recount::Begun(ticket)) => self.count_on(ticket).await?,
-                None => {}
-            }
-            asked += 1;
-            let evaluated = tokio::task::spawn_blocking(move || postponed.evaluate()).await;
-            let (kind, known) = evaluated.map_err(|_| ApiError::stopping())?;
-            let known = Box::new(known);
+                Some(Recount::Begun(ticket)) => {
+                    asked += 1;
+                    self.count_on(ticket).await?;
+                    postponed.kind
+                }
+                None => {
+                    asked += 1;
+                    let evaluated = tokio::task::spawn_blocking(move || postponed.evaluate()).await;
+                    let (kind, found) = evaluated.map_err(|_| ApiError::stopping())?;
+                    // What was asked for before will be asked for again.
+                    known.get_or_insert_default().join(found);
+                    kind
+                }
+            };
             // Policies that change all the while must not keep a write from being decided.
-            let foresight = if asked < ASKED_MAX { Foresight::Known(known) } else { Foresight::Last(known) };
+            let foresight = match known.clone() {
+                None if asked < ASKED_MAX => Foresight::Asked,
+                Some(known) if asked < ASKED_MAX => Foresight::Known(known),
+                known => Foresight::Last(known.unwrap_or_default()),
+            };
             write = write_again(kind, foresight);
         }
     }
 
-    /// Counts what a write was put off for, to its end. Others are let in between two slices.
+    /// Counts what a write was put off for, to its end. Others are let in between two slices, and nobody but the write waits for
+    /// expressions that take long.
     async fn count_on(&self, ticket: u64) -> ApiResult<()> {
+        let mut found = Vec::new();
         loop {
-            let command = Command::CountOn { ticket, now_ms: system_clock() };
-            match self.parts().writes.submit(command).await.map_err(|_| ApiError::stopping())? {
-                Answer::Counted { is_last: Some(false) } => {}
+            let command = Command::CountOn { ticket, found, now_ms: system_clock() };
+            let wanted = match self.parts().writes.submit(command).await.map_err(|_| ApiError::stopping())? {
+                Answer::Counted(Counted { is_last: Some(false), wanted }) => wanted,
                 // Whatever became of it: the write is sent again, and decided by what is.
                 _ => return Ok(()),
+            };
+            found = Vec::new();
+            if !wanted.is_empty() {
+                let evaluate = move || wanted.into_iter().map(Wanted::evaluate).collect();
+                found = tokio::task::spawn_blocking(evaluate).await.map_err(|_| ApiError::stopping())?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What may be asked of the engine on its store, and what it answers.
 
-use engine::{Postponed, Refused, Snapshot, Write, Writes, Written};
+use engine::{Counted, Found, Postponed, Refused, Snapshot, Write, Writes, Written};
 use store::Journal;
 
 /// A request to the sequencer.
@@ -9,9 +9,10 @@ pub enum Command {
     Write(Box<Write>),
     /// The same for a write that was put off because it counts too much: what it counts is begun with.
     Stage(Box<Write>),
-    /// Counts the next slice of that.
+    /// Counts the next slice of that, with what was found out since the last.
     CountOn {
         ticket: u64,
+        found: Vec<Found>,
         now_ms: i64,
     },
     /// Several writes in one step, all of them or none, and with them entries of journals.
@@ -41,10 +42,7 @@ pub enum Answer {
     WrittenAll(Result<Vec<Written>, (usize, Refused)>),
     /// Only to writes whose [`Foresight`](rules::cel::Foresight) allows it.
     Postponed(Box<Postponed>),
-    /// Whether that was the last; none if there is nothing to go on with.
-    Counted {
-        is_last: Option<bool>,
-    },
+    Counted(Counted),
     Published {
         remaining: usize,
     },

@@ -49,7 +49,7 @@ impl sequencer::Engine for Engine {
                 Ok(written) => Answer::Written(written),
                 Err(postponed) => Answer::Postponed(postponed),
             },
-            Command::CountOn { ticket, now_ms } => Answer::Counted { is_last: self.engine.count_on(ticket, now_ms) },
+            Command::CountOn { ticket, found, now_ms } => Answer::Counted(self.engine.count_on(ticket, found, now_ms)),
             Command::WriteAll(all) => Answer::WrittenAll(self.write_all(*all, batch)),
             Command::PublishStatus { now_ms } => Answer::Published { remaining: self.engine.publish_status(now_ms) },
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),

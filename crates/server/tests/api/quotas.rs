@@ -226,3 +226,61 @@ POST /api/v1/namespaces/a/pods
         )
         .await;
 }
+
+/// Expressions that take long are evaluated by the request: on what is there when the quota comes or changes, several of one quota
+/// on one object, and on what comes later.
+#[tokio::test]
+async fn a_quota_with_long_expressions_counts_what_is_there_and_what_comes() {
+    let server = Server::start();
+    let long = |one: u32, other: u32| format!("lists.range(2000).all(x, x < 10000{one}) ? {one} : {other}");
+    let sources = |amounts: &[u32]| {
+        let source = |one: &u32| format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "cel": "{}"}}"#, long(*one, 9));
+        amounts.iter().map(source).collect::<Vec<_>>().join(", ")
+    };
+    let (three, two) = (sources(&[1, 2, 3]), sources(&[3, 1]));
+    server
+        .play(&format!(
+            r#"
+POST /api/v1/namespaces
+  {{"metadata": {{"name": "a"}}}}
+  201
+POST /api/v1/namespaces/a/configmaps
+  {{"metadata": {{"name": "one"}}}}
+  201
+POST /api/v1/namespaces/a/configmaps
+  {{"metadata": {{"name": "two"}}}}
+  201
+POST /apis/capsule.clastix.io/v1beta2/namespaces/a/customquotas
+  {{"apiVersion": "capsule.clastix.io/v1beta2", "kind": "CustomQuota", "metadata": {{"name": "x"}}, "spec": {{"limit": "18", "sources": [{three}]}}}}
+  201
+GET /apis/capsule.clastix.io/v1beta2/namespaces/a/customquotas/x
+  200  status.usage.used=12
+GET /debug/audit
+  200  differences=[]
+POST /api/v1/namespaces/a/configmaps
+  {{"metadata": {{"name": "three"}}}}
+  201
+POST /api/v1/namespaces/a/configmaps
+  {{"metadata": {{"name": "four"}}}}
+  403  message~x
+PATCH /apis/capsule.clastix.io/v1beta2/namespaces/a/customquotas/x Content-Type:application/merge-patch+json
+  {{"spec": {{"sources": [{two}]}}}}
+  200
+GET /apis/capsule.clastix.io/v1beta2/namespaces/a/customquotas/x
+  200  status.usage.used=12
+POST /api/v1/namespaces/a/configmaps
+  {{"metadata": {{"name": "four"}}}}
+  201
+POST /api/v1/namespaces/a/resourcequotas
+  {{"metadata": {{"name": "q"}}, "spec": {{"hard": {{"configmaps": "9", "resourcequotas": "2"}}}}}}
+  201
+GET /api/v1/namespaces/a/resourcequotas/q
+  200  status.used.configmaps=4  status.used.resourcequotas=1
+GET /apis/capsule.clastix.io/v1beta2/namespaces/a/customquotas/x
+  200  status.usage.used=16
+GET /debug/audit
+  200  differences=[]
+"#
+        ))
+        .await;
+}

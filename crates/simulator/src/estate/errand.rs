@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use rules::cel::Foresight;
-use server::core::{Answer, Command, Postponed, Recount, WriteKind};
+use server::core::{Answer, Command, Counted, Found, Postponed, Recount, Wanted, WriteKind};
 
 use super::replica::{Asker, Work};
 use super::request::Request;
@@ -23,6 +23,8 @@ pub struct Errand {
     /// The same while something is counted for it, and under which number.
     postponed: Option<Box<Postponed>>,
     pub ticket: u64,
+    /// What was found out for the next slice.
+    pub found: Vec<Found>,
     asked: u32,
     has_turn: bool,
 }
@@ -30,7 +32,7 @@ pub struct Errand {
 /// What became of a command of an errand, known to its sender once the group is durable.
 pub enum Further {
     PutOff(Errand, Box<Postponed>),
-    Counted(Errand, Option<bool>),
+    Counted(Errand, Counted),
     Over(Errand),
 }
 
@@ -75,14 +77,22 @@ impl Errands {
         match (work, answer) {
             (Work::Request(request), Answer::Postponed(postponed)) => {
                 self.given += 1;
-                let number = self.given;
-                let (kind, ticket, asked) = (None, 0, 0);
-                let errand = Errand { number, asker, request, kind, postponed: None, ticket, asked, has_turn: false };
+                let errand = Errand {
+                    number: self.given,
+                    asker,
+                    request,
+                    kind: None,
+                    postponed: None,
+                    ticket: 0,
+                    found: Vec::new(),
+                    asked: 0,
+                    has_turn: false,
+                };
                 Some(Further::PutOff(errand, postponed))
             }
             (Work::Again(errand), Answer::Postponed(postponed)) => Some(Further::PutOff(errand, postponed)),
             (Work::Again(errand), _) => Some(Further::Over(errand)),
-            (Work::CountOn(errand, _), Answer::Counted { is_last }) => Some(Further::Counted(errand, is_last)),
+            (Work::CountOn(errand, _), Answer::Counted(counted)) => Some(Further::Counted(errand, counted)),
             _ => None,
         }
     }
@@ -112,7 +122,10 @@ impl Errands {
                     Some((errand.asker, Work::CountOn(errand, now_ms)))
                 }
             },
-            Further::Counted(errand, Some(false)) => Some((errand.asker, Work::CountOn(errand, now_ms))),
+            Further::Counted(mut errand, Counted { is_last: Some(false), wanted }) => {
+                errand.found = wanted.into_iter().map(Wanted::evaluate).collect();
+                Some((errand.asker, Work::CountOn(errand, now_ms)))
+            }
             Further::Counted(mut errand, _) => {
                 let postponed = errand.postponed.take()?;
                 Some(errand.ready(*postponed))

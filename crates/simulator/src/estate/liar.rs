@@ -72,6 +72,10 @@ impl Measure for LyingMeasure {
     fn may_change_with_time(&self, text: &str) -> bool {
         self.inner.may_change_with_time(text)
     }
+
+    fn evaluates(&self) -> bool {
+        self.inner.evaluates()
+    }
 }
 
 impl Liar {

@@ -94,7 +94,7 @@ impl Misstep<'_> {
         if mutation == Mutation::KeepsTheForsaken
             && let Some((ticket, _)) = self.staged.under_way
         {
-            self.ask(Command::CountOn { ticket, now_ms });
+            self.ask(Command::CountOn { ticket, found: Vec::new(), now_ms });
         }
         self.ask(Command::PublishStatus { now_ms })
     }

@@ -113,7 +113,8 @@ impl Replica {
             }
             Work::CountOn(errand, now_ms) => {
                 self.tell_time(*now_ms);
-                Command::CountOn { ticket: errand.ticket, now_ms: *now_ms }
+                let found = std::mem::take(&mut errand.found);
+                Command::CountOn { ticket: errand.ticket, found, now_ms: *now_ms }
             }
             Work::Publish { now_ms } => {
                 // On a disk that is almost full nothing is published, and nobody looks at the clock.
@@ -197,7 +198,7 @@ fn said(work: &Work, answer: &Answer) -> Result<Said, String> {
         (_, Some(_), Answer::Postponed(postponed)) => {
             Ok(Said::PutOff { begun: matches!(postponed.recount, Some(Recount::Begun(_))) })
         }
-        (Work::CountOn(..), _, Answer::Counted { is_last }) => Ok(Said::Counted { is_last: *is_last }),
+        (Work::CountOn(..), _, Answer::Counted(counted)) => Ok(Said::Counted { is_last: counted.is_last }),
         (Work::Publish { .. }, _, Answer::Published { .. }) => Ok(Said::Published),
         (work, _, answer) => Err(format!("{work:?} was answered with {answer:?}")),
     }
