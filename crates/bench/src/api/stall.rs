@@ -28,6 +28,9 @@ const LARGEST: &str = "full-0";
 /// Who creates while something happens, each in a namespace of its own.
 const CLIENTS: usize = 16;
 
+/// How long nothing happens, to see what the machine adds.
+const IDLE: Duration = Duration::from_secs(10);
+
 const QUOTAS: &str = "/apis/quota.openshift.io/v1/clusterresourcequotas";
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -38,9 +41,15 @@ async fn benchmark(options: &Options) -> anyhow::Result<()> {
     let server = Server::bursar(&options.bursar)?;
     let mut bench = Bench::fill(&server.target, options).await?;
     println!("{CLIENTS} clients create pods in other namespaces; the worst wait of any of them, in ms");
-    println!("{:<9} {:>12} {:>9} {:>12}", "", "took ms", "creates", "worst ms");
+    println!("{:<9} {:>12} {:>9} {:>12} {:>16}", "", "took ms", "creates", "worst ms", "of it sync ms");
 
-    let idle = bench.during("idle", async |_| Ok(())).await?;
+    // As long as the others take: a machine that stands still now and then does so here, too.
+    let idle = bench
+        .during("idle", async |_| {
+            tokio::time::sleep(IDLE).await;
+            Ok(())
+        })
+        .await?;
     let install = bench
         .during("install", async |bench| {
             let everywhere = json!({"matchExpressions": [{"key": "left-out", "operator": "DoesNotExist"}]});
@@ -124,6 +133,7 @@ impl Bench {
             clients.spawn(client(connection, pods_path(&calm(number)), Arc::clone(&ended), Arc::clone(&self.counts)));
         }
         let before = self.counts.made.load(Ordering::Relaxed);
+        let synced_before = self.synced().await?;
         tokio::time::sleep(self.around).await;
         let begun = Instant::now();
         action(self).await.with_context(|| format!("while others create: {phase}"))?;
@@ -135,8 +145,21 @@ impl Bench {
             worst = worst.max(client??);
         }
         let creates = self.counts.made.load(Ordering::Relaxed) - before;
-        println!("{phase:<9} {:>12.1} {creates:>9} {:>12.1}", millis(took), millis(worst));
+        let sync = longest(&synced_before, &self.synced().await?);
+        println!("{phase:<9} {:>12.1} {creates:>9} {:>12.1} {:>16}", millis(took), millis(worst), sync);
         Ok(worst)
+    }
+
+    /// How many groups of writes were durable within each bound, as the server counts them.
+    async fn synced(&mut self) -> anyhow::Result<Vec<(String, u64)>> {
+        let metrics = self.connection.get("/metrics", "text/plain").await?;
+        let lines = std::str::from_utf8(&metrics)?.lines();
+        let buckets = lines.filter_map(|line| line.strip_prefix("bursar_commit_duration_seconds_bucket{le=\""));
+        let bucket = |line: &str| {
+            let (bound, count) = line.split_once("\"} ")?;
+            Some((bound.to_owned(), count.trim().parse().ok()?))
+        };
+        buckets.map(|line| bucket(line).with_context(|| format!("a bucket that cannot be read: {line}"))).collect()
     }
 
     /// The quota over everything counts every pod: all that were acknowledged when it was asked, and none that were not even
@@ -169,6 +192,17 @@ impl Bench {
         let differences = audit["differences"].as_array().context("an audit without differences")?;
         ensure!(differences.is_empty(), "the audit found {differences:?}");
         Ok(())
+    }
+}
+
+/// Within which bound the longest of the groups since then was durable, in ms.
+fn longest(before: &[(String, u64)], after: &[(String, u64)]) -> String {
+    let all = |buckets: &[(String, u64)]| buckets.last().map_or(0, |(_, count)| *count);
+    let groups = all(after) - all(before);
+    let within = before.iter().zip(after).find(|((_, before), (_, after))| after - before == groups);
+    match within.and_then(|(_, (bound, _))| bound.parse::<f64>().ok()) {
+        Some(seconds) if seconds.is_finite() => format!("≤ {}", seconds * 1e3),
+        _ => "longer".to_owned(),
     }
 }
 

@@ -453,13 +453,7 @@ PATCH /api/v1/namespaces/a/pods/p Content-Type:application/merge-patch+json
 #[tokio::test]
 async fn a_claim_in_use_is_not_even_marked_for_deletion() {
     let server = Server::start();
-    for family in families::all(&families::Settings::default()).iter() {
-        for definition in (family.manifest().definitions)() {
-            server
-                .play(&format!("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions\n  {definition}\n  201"))
-                .await;
-        }
-    }
+    server.define_kinds().await;
     server
         .play(
             r#"

@@ -100,6 +100,16 @@ impl Server {
         Server { api, closing, place, rbac, running }
     }
 
+    /// Has the kinds of all families defined.
+    pub async fn define_kinds(&self) {
+        for family in families::all(&families::Settings::default()).iter() {
+            for definition in (family.manifest().definitions)() {
+                let at = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+                self.play(&format!("POST {at}\n  {definition}\n  201")).await;
+            }
+        }
+    }
+
     pub fn as_user(&self, user: &str, groups: &[&str]) -> impl Answering<Body> + use<> {
         self.api.service_as(Identity::authenticated(user, groups.iter().copied()))
     }

@@ -10,13 +10,7 @@ use crate::harness::{Server, request};
 /// A server with a namespace `a` and some of its controllers.
 async fn started(controllers: &[&str]) -> (Server, JoinSet<()>) {
     let server = Server::start();
-    for family in families::all(&families::Settings::default()).iter() {
-        for definition in (family.manifest().definitions)() {
-            server
-                .play(&format!("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions\n  {definition}\n  201"))
-                .await;
-        }
-    }
+    server.define_kinds().await;
     server.play("POST /api/v1/namespaces\n  {\"metadata\": {\"name\": \"a\"}}\n  201").await;
     let settings = controllers::Settings {
         root_ca_pem: String::new(),

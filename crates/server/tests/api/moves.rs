@@ -12,13 +12,7 @@ use crate::harness::{Server, request};
 /// Two trees: `org` above `team` above `app`, and `victim`. Mallory administers `team` and `app` in every way a Role can grant.
 async fn trees() -> Server {
     let server = Server::start();
-    for family in families::all(&families::Settings::default()).iter() {
-        for definition in (family.manifest().definitions)() {
-            server
-                .play(&format!("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions\n  {definition}\n  201"))
-                .await;
-        }
-    }
+    server.define_kinds().await;
     for namespace in ["org", "team", "app", "victim"] {
         let body = json!({"metadata": {"name": namespace, "labels": {"owner": namespace}}});
         server.play(&format!("POST /api/v1/namespaces\n  {body}\n  201")).await;

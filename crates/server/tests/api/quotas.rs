@@ -232,6 +232,7 @@ POST /api/v1/namespaces/a/pods
 #[tokio::test]
 async fn a_quota_with_long_expressions_counts_what_is_there_and_what_comes() {
     let server = Server::start();
+    server.define_kinds().await;
     let long = |one: u32, other: u32| format!("lists.range(2000).all(x, x < 10000{one}) ? {one} : {other}");
     let sources = |amounts: &[u32]| {
         let source = |one: &u32| format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "cel": "{}"}}"#, long(*one, 9));

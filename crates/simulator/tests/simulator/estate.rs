@@ -11,6 +11,8 @@ use simulator::estate::{Config, FAULTS, Report, run};
 const SEEDS: u64 = 40;
 /// Seeds within which a broken engine must be caught.
 const SEEDS_TO_CATCH: u64 = 150;
+/// How what the audit finds begins.
+const AUDIT: &str = "the audit finds";
 
 fn sound(seed: u64) -> Report {
     run(Config { seed, mutation: None }).unwrap_or_else(|trouble| {
@@ -34,9 +36,13 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-fn is_caught(mutation: Mutation) -> Option<(u64, String)> {
-    (1..=SEEDS_TO_CATCH)
-        .find_map(|seed| run(Config { seed, mutation: Some(mutation) }).err().map(|trouble| (seed, trouble)))
+/// The first trouble with a mistake. What the engine's own audit finds counts only where that is expected: the count of the
+/// simulator, which shares no code with it, has to find the others.
+fn is_caught(mutation: Mutation, words: &[&str]) -> Option<(u64, String)> {
+    let counts = |trouble: &str| !trouble.starts_with(AUDIT) || words.contains(&AUDIT);
+    let mut troubles =
+        (1..=SEEDS_TO_CATCH).filter_map(|seed| Some((seed, run(Config { seed, mutation: Some(mutation) }).err()?)));
+    troubles.find(|(_, trouble)| counts(trouble))
 }
 
 #[test]
@@ -44,7 +50,7 @@ fn every_mistake_is_caught() {
     let (next, escaped) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {
         while let Some((mutation, words)) = mutation::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let caught = is_caught(*mutation);
+            let caught = is_caught(*mutation, words);
             let first = caught.as_ref().and_then(|(_, trouble)| trouble.lines().next()).unwrap_or_default();
             println!("{mutation:?}: {:?}: {:.160}", caught.as_ref().map(|(seed, _)| seed), first);
             if !words.iter().any(|words| first.contains(words)) {
