@@ -19,7 +19,7 @@ use crate::behind::Behind;
 use crate::command::AuditReport;
 use crate::countable::counted;
 use crate::engine::Engine;
-use crate::install::check_accounts;
+use crate::install::{check_accounts, check_expressions};
 use crate::measured::strip;
 use crate::object::{Object, ObjectKey, string_map};
 use crate::retire::is_apart;
@@ -138,15 +138,15 @@ impl Snapshot {
     }
 
     fn compile(&self, report: &mut AuditReport) -> Fresh {
-        let mut rulebook = Rulebook::new();
+        let policy_kinds: BTreeSet<GroupResource> = self.families.resources(|manifest| manifest.policies);
+        let projected = self.families.resources(|manifest| manifest.projected);
+        let told: BTreeSet<GroupResource> = policy_kinds.union(&projected).cloned().collect();
+        let mut rulebook = Rulebook::brief_on(told.iter().cloned());
         for namespace in self.objects(&GroupResource::core("namespaces")) {
             let value = namespace.value();
             let (labels, annotations) = (string_map(&value, "labels"), string_map(&value, "annotations"));
             rulebook.namespace_changed(&Namespace { name: namespace.key.name.clone(), labels, annotations }, true);
         }
-        let policy_kinds: BTreeSet<GroupResource> = self.families.resources(|manifest| manifest.policies);
-        let projected = self.families.resources(|manifest| manifest.projected);
-        let told = policy_kinds.union(&projected).cloned().collect();
         let mut fresh =
             Fresh { rulebook, policies: HashMap::new(), limits: BTreeMap::new(), broken: BTreeSet::new(), told };
         for resource in policy_kinds {
@@ -154,10 +154,12 @@ impl Snapshot {
             for object in self.objects(&resource) {
                 let value = object.value();
                 let (namespace, name) = (&*object.key.namespace, &*object.key.name);
-                let policy = PolicyObject { resource: &resource, namespace, name, object: &value };
+                let policy = PolicyObject { resource: &resource, namespace, name, object: &value, in_force: None };
                 let compiled = family.compile(&policy, &SnapshotView::new(self, None));
                 let checked = compiled.map_err(|uncompiled| uncompiled.errors).and_then(|compiled| {
-                    check_accounts(&object.key, &compiled).map_err(|error| vec![error]).map(|()| compiled)
+                    let checked = check_accounts(&object.key, &compiled);
+                    let checked = checked.and_then(|()| check_expressions(&compiled, |one| fresh.told.contains(one)));
+                    checked.map_err(|error| vec![error]).map(|()| compiled)
                 });
                 match checked {
                     Ok(compiled) => fresh.install(&object.key, compiled),
@@ -290,8 +292,13 @@ impl Snapshot {
         view: &SnapshotView<'_>,
         report: &mut AuditReport,
     ) {
-        let object =
-            PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object: value };
+        let object = PolicyObject {
+            resource: &key.resource,
+            namespace: &key.namespace,
+            name: &key.name,
+            object: value,
+            in_force: None,
+        };
         match family.must_be(&object, view) {
             Ok(Must::AsItIs) => {}
             // Beyond a bound they are written in the next steps.

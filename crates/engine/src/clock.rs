@@ -38,7 +38,10 @@ impl Engine {
                 if self.policy_resources.contains(&key.resource) {
                     self.judge_again(&object);
                 }
-                self.recount_one(&object);
+                // Others have nothing new to say, and their expressions may take long.
+                let text = std::str::from_utf8(&object.json).unwrap_or_default();
+                let moved = self.rulebook.changing_with_time(&key.resource, &key.namespace, text);
+                self.recount_moved(&object, &moved);
                 self.changed.push(Changed { before: Some(object.clone()), after: Some(object) });
             }
         }

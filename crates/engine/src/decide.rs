@@ -1,10 +1,12 @@
 //! What rules and ledger say to a write: measured, decided, and told in the words of whoever refused. Nothing is changed until
 //! the whole step is applied.
 
-use families::{Denial, DenialLine, DenialReason, Operation};
+use families::{Denial, DenialLine, DenialReason, Operation, Refusal};
 use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
-use rules::cel::{Foresight, PutOff, at_desk};
+use rules::cel::{Budget, Foresight, Known, PutOff, WRITE_STEPS_MAX, at_desk, within};
+use rules::jsonpath::steps_taken;
 use rules::{MeasureError, Subject, Verdict};
+use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::command::Refused;
@@ -12,6 +14,14 @@ use crate::effects::Decision;
 use crate::engine::Engine;
 use crate::measured::measured;
 use crate::object::{Draft, Object, ObjectKey};
+
+/// What is said where paths take too long.
+const TOO_LONG: &str = "the quotas that look at it follow paths for more steps on it than there is time for: use fewer, or shorter, paths \
+                        in quotas, or a smaller object";
+
+/// What is said where expressions are other ones each time they have been evaluated.
+const CHANGES: &str =
+    "the quotas that look at it changed all the while their expressions were evaluated on it: try again";
 
 /// What rules and ledger said to a write.
 #[derive(Default)]
@@ -100,17 +110,26 @@ impl Engine {
         if !self.ledger.is_live(draft.uid) && !self.rulebook.concerns(&key.resource, &key.namespace) {
             return Ok(None);
         }
-        let (mut verdict, put_off) = self.measure_with(foresight, key, draft);
+        let (is_limited, begun) = (!matches!(foresight, Foresight::None), steps_taken());
+        let (mut verdict, put_off, known) = self.measure_with(foresight, key, draft);
+        if let Some(known) = known {
+            self.known = Some((draft.uid, known));
+        }
+        if is_limited && steps_taken().wrapping_sub(begun) >= WRITE_STEPS_MAX {
+            // What already happened is measured, whatever that takes.
+            match terms {
+                Some(Terms::Adopted) => verdict = self.measure(key, draft),
+                _ => return Err(self.refusal(key, TOO_LONG.into())),
+            }
+        }
         if let Some(wanted) = put_off {
             if !wanted.is_empty() {
                 self.wanted = wanted;
                 self.wanted_of = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
                 return Err(Refused::Bug("a write was put off that nobody sends again".into()));
             }
-            // A rule refuses what it could not evaluate; but not what already happened, and a shadow refuses nothing.
-            if terms == Some(Terms::Adopted) || self.staging.is_some() {
-                verdict = self.measure(key, draft);
-            }
+            // What rules make of an expression that nobody evaluated is not what they say: nothing may come of it.
+            return Err(Refused::Said { family: 0, refusal: Refusal::conflict(CHANGES) });
         }
         let verdict = match (verdict, terms) {
             (Ok(verdict), _) => verdict,
@@ -146,12 +165,24 @@ impl Engine {
         foresight: Foresight,
         key: &ObjectKey,
         draft: &Draft,
-    ) -> (Result<Verdict, MeasureError>, PutOff) {
+    ) -> (Result<Verdict, MeasureError>, PutOff, Option<Box<Known>>) {
         let object = measured(&draft.value, self.is_projected(&key.resource));
         let subject = Subject::new(draft.uid, &key.resource, &key.namespace, &key.name, &object);
         let born = self.stored(key).filter(|stored| stored.uid == draft.uid).map(|stored| stored.born);
         let subject = subject.at(self.clock_ms).born(born.unwrap_or(self.revision + 1));
-        at_desk(foresight, &object, || self.rulebook.measure(&subject))
+        let measure = || self.rulebook.measure(&subject);
+        match foresight {
+            Foresight::None => (self.knowing(draft.uid, &object, measure), None, None),
+            foresight => at_desk(foresight, &object, measure),
+        }
+    }
+
+    /// Measures an object once more in the step of its write, with what was found out for that.
+    pub(crate) fn knowing<R>(&self, subject: SubjectId, object: &Value, measure: impl FnOnce() -> R) -> R {
+        match self.known.as_ref().filter(|(known, _)| *known == subject) {
+            None => measure(),
+            Some((_, known)) => within(&mut { Budget::ENDLESS }, &mut Some(known.clone()), object, measure).0,
+        }
     }
 
     /// Adds what was asked to a plan, with the parts of accounts that have to be opened for it.

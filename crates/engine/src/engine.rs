@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use families::{Change, Families, Family, Origin, Parsed, Refusal};
 use ledger::{AccountId, Ledger, SubjectId};
-use rules::cel::{Foresight, Program};
+use rules::cel::{Foresight, Known, Program};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -35,6 +35,8 @@ pub struct Engine {
     pub(crate) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
     pub(crate) meaning: HashSet<GroupResource>,
+    /// What was found out for the write at hand, and of which object.
+    pub(crate) known: Option<(SubjectId, Box<Known>)>,
     /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.
     pub(crate) shaped: HashSet<GroupResource>,
     pub(crate) watched: HashSet<GroupResource>,

@@ -89,7 +89,7 @@ impl Engine {
             if !holds(manifest.shaped, resource) && !holds(manifest.projected, resource) {
                 continue;
             }
-            let object = PolicyObject { resource, namespace, name, object: &value };
+            let object = PolicyObject { resource, namespace, name, object: &value, in_force: None };
             match family.must_be(&object, view).map_err(|refusal| (place, refusal))? {
                 Must::AsItIs => {}
                 Must::Gone => return Ok(Must::Gone),

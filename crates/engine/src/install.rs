@@ -36,9 +36,16 @@ impl Engine {
             return Ok(None);
         }
         let Some(family) = self.families.of_policy(&key.resource) else { return Ok(None) };
-        let policy = PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object };
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let in_force = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+        let policy =
+            PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object, in_force };
         let compiled = family.compile(&policy, &self.view(self.clock_ms))?;
-        let Err(error) = check_accounts(key, &compiled) else { return Ok(Some(compiled)) };
+        let checked = check_accounts(key, &compiled);
+        let Err(error) = checked.and_then(|()| check_expressions(&compiled, |resource| self.is_projected(resource)))
+        else {
+            return Ok(Some(compiled));
+        };
         let looks = compiled.rules.into_iter().flat_map(|Rule { resources, reach, .. }| {
             resources.into_iter().map(move |resource| (resource, reach.clone()))
         });
@@ -140,22 +147,30 @@ impl Engine {
         self.effects.closed.push(name);
     }
 
-    /// Where objects have to be measured again because a policy changes; nowhere, where only its limits do.
+    /// Where objects have to be measured again because a policy changes; nowhere, where only its limits do, and not where rules
+    /// look that were taken over.
     pub(crate) fn moved_places(&self, before: Option<&Compiled>, after: &Compiled) -> Places {
-        let is_same = |before: &Compiled| before.fingerprint == after.fingerprint && same_names(before, after);
-        if before.is_some_and(is_same) {
-            return Places::new();
+        let before = before.map(|before| (before, same_names(before, after)));
+        match before {
+            None => self.looked_at(after),
+            Some((before, false)) => self.looked_at_by(before.rules.iter().chain(&after.rules)),
+            Some((before, true)) if before.fingerprint == after.fingerprint => Places::new(),
+            Some((before, true)) => {
+                let left = before.rules.iter().filter(|rule| !after.rules.iter().any(|other| rule.is(other)));
+                let new = after.rules.iter().filter(|rule| !before.rules.iter().any(|other| rule.is(other)));
+                self.looked_at_by(left.chain(new))
+            }
         }
-        let mut places: Places = before.into_iter().chain([after]).flat_map(|one| self.looked_at(one)).collect();
-        places.sort();
-        places.dedup();
-        places
     }
 
     /// Where objects are that a policy looks at. Namespaces without any are left out, and not even asked about.
     pub(crate) fn looked_at(&self, compiled: &Compiled) -> Places {
+        self.looked_at_by(&compiled.rules)
+    }
+
+    fn looked_at_by<'a>(&self, rules: impl IntoIterator<Item = &'a Rule>) -> Places {
         let mut places = Places::new();
-        for rule in &compiled.rules {
+        for rule in rules {
             for resource in &rule.resources {
                 let Some(shelf) = self.shelves.of(resource) else { continue };
                 if let Reach::Namespace(namespace) = &rule.reach {
@@ -291,6 +306,22 @@ pub(crate) fn check_accounts(policy: &ObjectKey, compiled: &Compiled) -> Result<
         }
     }
     Ok(())
+}
+
+/// What has its status from the ledger is measured in one step, all of a kind: nobody waits there for expressions of others.
+pub(crate) fn check_expressions(
+    compiled: &Compiled,
+    is_told: impl Fn(&GroupResource) -> bool,
+) -> Result<(), FieldError> {
+    let evaluating = compiled.rules.iter().filter(|rule| rule.measure.evaluates());
+    match evaluating.flat_map(|rule| &rule.resources).find(|resource| is_told(resource)) {
+        None => Ok(()),
+        Some(resource) => {
+            let why =
+                format!("{resource} are not measured by CEL expressions: quotas and claims are measured by paths");
+            Err(FieldError::forbidden("spec", why))
+        }
+    }
 }
 
 /// Charges refer to accounts by position: a policy that lists other resources is measured anew.

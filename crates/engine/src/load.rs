@@ -65,6 +65,7 @@ impl Engine {
         projected_resources.extend(families.resources::<HashSet<_>>(|manifest| manifest.projected));
         let measuring = measuring(&families);
         let checks_everything = families.iter().any(|family| family.manifest().checks_everything);
+        let rulebook = Rulebook::brief_on(projected_resources.iter().cloned());
         Engine {
             meaning: families.resources(|manifest| manifest.meaning),
             shaped: families.resources(|manifest| manifest.shaped),
@@ -82,12 +83,13 @@ impl Engine {
             clock_unsaved: false,
             moments: Moments::default(),
             foresight: Foresight::None,
+            known: None,
             wanted: Vec::new(),
             wanted_of: serde_json::Value::Null,
             postponed: None,
             shelves: Shelves::default(),
             namespaces: BTreeMap::new(),
-            rulebook: Rulebook::new(),
+            rulebook,
             ledger,
             policies: Policies::default(),
             revision,

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// The same by these policies alone.
-    fn recount_moved(&mut self, object: &Object, moved: &[PolicyId]) -> bool {
+    pub(crate) fn recount_moved(&mut self, object: &Object, moved: &[PolicyId]) -> bool {
         if self.is_projected(&object.key.resource) {
             return self.recount_one(object);
         }
@@ -101,7 +101,7 @@ impl Engine {
         let subject = subject.at(self.clock_ms).born(object.born);
         match by {
             Some(policies) => self.rulebook.measure_by(&subject, policies),
-            None => self.rulebook.measure(&subject),
+            None => self.knowing(object.uid, value, || self.rulebook.measure(&subject)),
         }
     }
 

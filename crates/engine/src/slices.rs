@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use ledger::SubjectId;
 use rules::PolicyId;
 use rules::cel::{Budget, Known, Program};
+use rules::jsonpath::steps_taken;
 use serde_json::Value;
 
 use crate::engine::Engine;
@@ -22,6 +23,9 @@ use crate::staging::{FORSAKEN_MS, Staging};
 /// Objects counted in one slice; and about how many bytes of them.
 const SLICE_MAX: usize = 128;
 const SLICE_BYTES_MAX: usize = 256 * 1024;
+
+/// How many steps paths take in one slice before the rest of it is left for the next, about ten milliseconds.
+const SLICE_STEPS_MAX: u64 = 700_000;
 
 /// The most work that expressions may take in one slice, about ten milliseconds; and what is asked for besides in one go, about two
 /// seconds.
@@ -84,13 +88,14 @@ impl Engine {
         let slice = staging.next(&self.shelves, self.at_once_max.clamp(1, SLICE_MAX));
         let mut all_known = std::mem::take(&mut staging.known);
         let mut budget = Budget { here: SLICE_COST_MAX, elsewhere: ASKED_COST_MAX };
-        let mut wanted = Vec::new();
+        let (mut wanted, begun) = (Vec::new(), steps_taken());
         for object in slice.into_iter().filter(|object| object.revision <= staging.revision) {
             let mut known = all_known.remove(&object.uid);
-            // Once enough is asked for, the others come with the next slice.
-            let counted = match budget.elsewhere {
-                0 => Err(None),
-                _ => self.recount_within(&object, &shadows, &mut known, &mut budget).map_err(Some),
+            // Once enough is asked for, or done, the others come with the next slice.
+            let is_enough = budget.elsewhere == 0 || steps_taken().wrapping_sub(begun) > SLICE_STEPS_MAX;
+            let counted = match is_enough {
+                true => Err(None),
+                false => self.recount_within(&object, &shadows, &mut known, &mut budget).map_err(Some),
             };
             match counted {
                 Ok(true) => {}

@@ -70,6 +70,8 @@ pub(crate) struct Shadow {
 pub(crate) struct Stages {
     namespace: Option<Namespace>,
     policies: Vec<(ObjectKey, Compiled)>,
+    /// Whether expressions are evaluated for it.
+    pub evaluates: bool,
 }
 
 /// Measures as a rule does, and refuses nothing.
@@ -127,8 +129,9 @@ impl Engine {
         }
         let mut places = self.moved_places(before, compiled);
         places.retain(|(resource, _)| !self.is_projected(resource));
-        let is_staged = self.are_too_many(&places) || self.evaluates_in(compiled, &places);
-        is_staged.then(|| Stages { namespace: None, policies: vec![(key.clone(), compiled.clone())] })
+        let evaluates = self.evaluates_in(compiled, &places);
+        let is_staged = self.are_too_many(&places) || evaluates;
+        is_staged.then(|| Stages { namespace: None, policies: vec![(key.clone(), compiled.clone())], evaluates })
     }
 
     fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
@@ -152,7 +155,7 @@ impl Engine {
         places.sort();
         places.dedup();
         let is_staged = evaluates || self.are_too_many(&places);
-        is_staged.then_some(Stages { namespace: Some(namespace), policies })
+        is_staged.then_some(Stages { namespace: Some(namespace), policies, evaluates })
     }
 
     /// What keeps others, and what somebody waits for, is counted in one step.
@@ -198,7 +201,7 @@ impl Engine {
         }
         self.unstage();
         self.tickets += 1;
-        let Stages { namespace, policies } = stages;
+        let Stages { namespace, policies, .. } = stages;
         let missed = Arc::new(AtomicBool::new(false));
         let (mut shadows, mut places) = (Vec::with_capacity(policies.len()), Places::new());
         for (policy, compiled) in policies {

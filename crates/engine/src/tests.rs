@@ -17,6 +17,7 @@ use crate::*;
 mod audit;
 mod behind;
 mod edits;
+mod expressions;
 mod foresight;
 mod jit;
 mod lines;

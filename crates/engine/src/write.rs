@@ -105,7 +105,8 @@ impl Engine {
     fn write_one(&mut self, write: Write) -> Result<Written, Refused> {
         let Write { key, kind, dry_run, now_ms, foresight, origin } = write;
         let may_ask = matches!(foresight, Foresight::Asked | Foresight::Known(_));
-        (self.origin, self.foresight) = (origin, foresight);
+        let is_last = matches!(foresight, Foresight::Last(_));
+        (self.origin, self.foresight, self.known) = (origin, foresight, None);
         self.check_room(dry_run)?;
         let put = match self.ready(key, kind, now_ms, &HashSet::new())? {
             Ready::Put(put) => put,
@@ -123,16 +124,23 @@ impl Engine {
         if dry_run {
             return Ok(self.preview(put));
         }
-        if may_ask && let Some(stages) = self.to_stage(&put.key, &put.draft.value, put.compiled.as_ref()) {
+        if (may_ask || is_last)
+            && let Some(stages) = self.to_stage(&put.key, &put.draft.value, put.compiled.as_ref())
+        {
             let key = put.key.clone();
-            return Err(self.put_aside(&key, put.kind(), stages));
+            match may_ask {
+                true => return Err(self.put_aside(&key, put.kind(), stages)),
+                // Nobody waits for expressions, not even now.
+                false if stages.evaluates => return Err(Refused::Conflict { revision: self.revision }),
+                false => {}
+            }
         }
         Ok(self.put_with(put.ruled(ruling, now_ms), relief))
     }
 
     fn write_together(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
         let Writes { writes, dry_run, now_ms, origin } = writes;
-        (self.origin, self.foresight) = (origin, Foresight::None);
+        (self.origin, self.foresight, self.known) = (origin, Foresight::None, None);
         self.check_room(dry_run).map_err(|refused| (0, refused))?;
         if writes.len() > WRITES_MAX {
             let why = format!("at most {WRITES_MAX} writes are decided at once, and these are {}", writes.len());

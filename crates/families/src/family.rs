@@ -23,6 +23,8 @@ pub struct PolicyObject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub object: &'a Value,
+    /// What the policy of this name is in force as, where that is known: rules may be taken over ([`rules::Measure::essence`]).
+    pub in_force: Option<&'a Compiled>,
 }
 
 /// Why an object is being looked at.

@@ -23,5 +23,5 @@ pub mod selector;
 pub mod verdict;
 
 pub use names::{GroupResource, policy_name};
-pub use rulebook::{Account, Compiled, Namespace, PolicyId, Reach, Rule, Rulebook};
+pub use rulebook::{Account, BRIEF_STEPS_MAX, Compiled, Namespace, PolicyId, Reach, Rule, Rulebook};
 pub use verdict::{Line, Measure, MeasureError, Refusal, Subject, Verdict};

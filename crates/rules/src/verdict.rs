@@ -82,6 +82,12 @@ pub trait Measure: Send + Sync {
     fn evaluates(&self) -> bool {
         false
     }
+
+    /// All that it was made of, its reach included; empty where that is not told. A policy that is compiled anew may take over
+    /// a rule of the one in force that was made of the same.
+    fn essence(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// One line of the whole charge vector: so much on the n-th account of a policy.

@@ -7,18 +7,23 @@ use super::foresight::{LONG, Weights, elsewhere};
 use super::*;
 
 /// What a sender went through that goes on with its write until it is decided.
-struct Course {
-    written: Result<Written, Refused>,
+pub(super) struct Course {
+    pub written: Result<Written, Refused>,
     /// Expressions evaluated on the thread that decides: in steps of the write, and at the most in one slice.
-    in_steps: u64,
+    pub in_steps: u64,
     in_a_slice: u64,
-    slices: usize,
+    pub slices: usize,
     /// Objects that expressions were wanted of.
     wanted: usize,
 }
 
 /// The same as a request does it.
-fn at_length(bench: &mut Bench, key: ObjectKey, kind: WriteKind, mut between: impl FnMut(&mut Bench, usize)) -> Course {
+pub(super) fn at_length(
+    bench: &mut Bench,
+    key: ObjectKey,
+    kind: WriteKind,
+    mut between: impl FnMut(&mut Bench, usize),
+) -> Course {
     let (mut kind, mut foresight, mut begin) = (kind, Foresight::Asked, false);
     let (mut in_steps, mut in_a_slice, mut slices, mut wanted) = (0, 0, 0, 0);
     loop {
@@ -225,17 +230,19 @@ fn a_start_in_the_middle_begins_anew() {
 }
 
 #[test]
-fn a_write_that_may_not_ask_is_counted_all_the_same_by_what_refuses_nothing() {
+fn a_write_that_may_not_ask_is_refused_while_something_is_counted_too() {
     let mut bench = weighed("a", 2);
     let course = cap_at_length(&mut bench, "long", json!({"cel": LONG}), |bench, slice| {
         let draft = bench.draft("a", &format!("x{slice}"), json!({"spec": vec![1; 120]}));
         let foresight = Foresight::Last(Box::default());
         let (key, kind) = (map_key(&format!("x{slice}")), WriteKind::Create(draft));
         let write = Write { key, kind, dry_run: false, now_ms: 0, foresight, origin: Origin::default() };
-        bench.desk.write(write).unwrap();
+        let before = evaluations();
+        assert!(matches!(bench.desk.write(write), Err(Refused::Said { .. })));
+        assert_eq!(evaluations(), before);
     });
     course.written.unwrap();
-    assert_eq!(bench.used("long"), Some((7 * (2 + course.slices)).to_string()));
+    assert_eq!(bench.used("long").as_deref(), Some("14"));
     bench.audit();
 }
 

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use kinds::field_error::{FieldError, Path};
 use ledger::Limit;
 use quantity::{Amount, Format, Quantity};
+use rules::cel::{self, Budget};
+use rules::jsonpath;
 use rules::selector::LabelSelector;
 use rules::{Account, Compiled, GroupResource, Measure, MeasureError, Reach, Rule, Subject, Verdict};
 use serde_json::Value;
 
-use super::selection::{any_matches, read_labels};
-use super::source::{Op, SOURCES_MAX, Source};
+use super::selection::{any_matches, conditions, read_labels};
+use super::source::{EXPRESSION_BYTES_MAX, EXPRESSIONS_MAX, Op, SOURCES_MAX, Source, TRIED_STEPS_MAX};
 use super::targets::Target;
 use super::{GROUP, Kind, Reading, Settings, at, items, text};
 use crate::{BalanceLine, PolicyObject, World};
@@ -22,6 +24,9 @@ pub const USAGE: &str = "usage";
 pub const UNEVALUATED: &str = "unevaluated";
 const USAGE_AT: usize = 0;
 const UNEVALUATED_AT: usize = 1;
+
+/// Steps that all paths of one quota together may take on one object.
+const QUOTA_STEPS_MAX: u64 = 100_000;
 
 /// A quota's spec, read.
 pub struct Spec {
@@ -42,9 +47,10 @@ impl Spec {
         if list.len() > SOURCES_MAX {
             return Err(vec![FieldError::too_many(sources_path, list.len(), SOURCES_MAX)]);
         }
+        check_sum(list, &sources_path)?;
         let sources = list.iter().enumerate();
         let sources = sources.filter_map(|(n, one)| Source::read(one, &sources_path.index(n), &mut errors));
-        let sources: Vec<Source> = sources.collect();
+        let sources: Vec<Source> = jsonpath::within_steps(TRIED_STEPS_MAX, || sources.collect());
         let scope = read_labels(items(quota, &["spec", "scopeSelectors"]), &path.child("scopeSelectors"), &mut errors);
         let selectors = items(quota, &["spec", "namespaceSelectors"]);
         let namespaces = (kind == Kind::GlobalCustomQuota && !selectors.is_empty()).then(|| {
@@ -55,6 +61,25 @@ impl Spec {
         });
         if errors.is_empty() { Ok(Spec { limit, sources, scope, namespaces }) } else { Err(errors) }
     }
+}
+
+/// How much there is of all sources together, before any is compiled.
+fn check_sum(sources: &[Value], path: &Path<'_>) -> Result<(), Vec<FieldError>> {
+    let (mut count, mut bytes) = (0, 0);
+    for source in sources {
+        let (conditions, length) = conditions(source);
+        count += 1 + conditions;
+        bytes += length + text(source, &["path"]).len() + text(source, &["cel"]).len();
+    }
+    if count > EXPRESSIONS_MAX {
+        let why = format!("has {count} paths and expressions, selectors included: must have at most {EXPRESSIONS_MAX}");
+        return Err(vec![FieldError::invalid(path, count, why)]);
+    }
+    if bytes > EXPRESSION_BYTES_MAX {
+        let why = format!("has {bytes} bytes of paths and expressions: must have at most {EXPRESSION_BYTES_MAX}");
+        return Err(vec![FieldError::invalid(path, bytes, why)]);
+    }
+    Ok(())
 }
 
 pub fn limit_of(quota: &Value) -> Result<Quantity, String> {
@@ -134,6 +159,9 @@ fn reads_what_is_told(source: &Value) -> bool {
     texts.into_iter().any(|text| text.starts_with(".status") || text.contains("object.status"))
 }
 
+/// What expressions may take to tell why one object cannot be evaluated.
+const TOLD_COST_MAX: u64 = 1000;
+
 /// Why an object cannot be evaluated, for those the quota's condition names.
 pub struct Diagnosis {
     rules: BTreeMap<GroupResource, SourceRule>,
@@ -152,14 +180,18 @@ impl Diagnosis {
         let mut rules: BTreeMap<GroupResource, SourceRule> = BTreeMap::new();
         for source in spec.sources {
             let resource = source.target.resolve(world).resource;
-            let rule = SourceRule { quota: shared.clone(), sources: Vec::new() };
+            let rule = SourceRule { quota: shared.clone(), sources: Vec::new(), essence: Vec::new() };
             rules.entry(resource).or_insert(rule).sources.push(source);
         }
         Some(Diagnosis { rules })
     }
 
+    /// None where that cannot be told in no time.
     pub fn why(&self, resource: &GroupResource, object: &Value) -> Option<String> {
-        self.rules.get(resource)?.usage(object).err()
+        let rule = self.rules.get(resource)?;
+        let mut budget = Budget { here: TOLD_COST_MAX, elsewhere: 0 };
+        let (usage, put_off) = cel::within(&mut budget, &mut None, object, || rule.usage(object));
+        usage.err().filter(|_| put_off.is_none())
     }
 }
 
@@ -199,8 +231,21 @@ pub fn compile(
     settings: &Settings,
     world: &dyn World,
 ) -> Result<Compiled, Vec<FieldError>> {
-    let spec = Spec::read(kind, policy.object, settings)?;
-    let amount = spec.limit.amount();
+    let resolved = resolve(kind, policy, world);
+    let fingerprint = fingerprint(policy.object, resolved.iter().map(|(resource, part)| (resource, part.namespaced)));
+    let taken_over = policy.in_force.filter(|in_force| in_force.fingerprint == fingerprint);
+    let (limit, spec) = match taken_over {
+        None => Spec::read(kind, policy.object, settings).map(|spec| (spec.limit.clone(), Some(spec)))?,
+        Some(_) => {
+            let mut errors = Vec::new();
+            let limit = read_limit(policy.object, settings, &Path::new("spec"), &mut errors);
+            if !errors.is_empty() {
+                return Err(errors);
+            }
+            (limit, None)
+        }
+    };
+    let (amount, limit_text) = (limit.amount(), limit.to_string());
     let limit = if settings.observe_only { Limit::Observed(amount) } else { Limit::Enforced(amount) };
     let account = |resource: &str, limit, limit_text: String, discounts| Account {
         resource: resource.into(),
@@ -208,10 +253,58 @@ pub fn compile(
         limit_text: limit_text.into(),
         discounts,
     };
-    let accounts = vec![
-        account(USAGE, limit, spec.limit.to_string(), true),
-        account(UNEVALUATED, Limit::Unlimited, String::new(), false),
-    ];
+    let accounts =
+        vec![account(USAGE, limit, limit_text, true), account(UNEVALUATED, Limit::Unlimited, String::new(), false)];
+    let rules = match (taken_over, spec) {
+        (Some(in_force), _) => in_force.rules.clone(),
+        (None, spec) => spec.map_or_else(Vec::new, |spec| rules(kind, policy, settings, spec, resolved)),
+    };
+    Ok(Compiled { accounts, rules, fingerprint, until_ms: None })
+}
+
+/// What a quota says of one resource, not yet compiled.
+struct Part {
+    namespaced: bool,
+    /// The places of its sources among all.
+    sources: Vec<usize>,
+    /// All that its rule is made of.
+    essence: Vec<u8>,
+}
+
+fn resolve(kind: Kind, policy: &PolicyObject<'_>, world: &dyn World) -> BTreeMap<GroupResource, Part> {
+    let mut parts: BTreeMap<GroupResource, Part> = BTreeMap::new();
+    for (place, source) in items(policy.object, &["spec", "sources"]).iter().enumerate().take(SOURCES_MAX) {
+        let resolved = Target::read(source).resolve(world);
+        let part = parts.entry(resolved.resource).or_insert_with(|| {
+            let essence = format!("{kind:?} {} {}", policy.namespace, resolved.namespaced).into_bytes();
+            Part { namespaced: resolved.namespaced, sources: Vec::new(), essence }
+        });
+        part.sources.push(place);
+        push_field(&mut part.essence, Some(source));
+    }
+    for part in parts.values_mut() {
+        for field in ["scopeSelectors", "namespaceSelectors"] {
+            push_field(&mut part.essence, at(policy.object, &["spec", field]));
+        }
+    }
+    parts
+}
+
+fn push_field(bytes: &mut Vec<u8>, value: Option<&Value>) {
+    bytes.push(0);
+    if let Some(value) = value {
+        bytes.extend_from_slice(value.to_string().as_bytes());
+    }
+}
+
+/// One rule for each resource; those that are in force already are taken over.
+fn rules(
+    kind: Kind,
+    policy: &PolicyObject<'_>,
+    settings: &Settings,
+    spec: Spec,
+    resolved: BTreeMap<GroupResource, Part>,
+) -> Vec<Rule> {
     let quota = Arc::new(Quota {
         kind,
         name: policy.name.into(),
@@ -219,15 +312,16 @@ pub fn compile(
         reading: settings.reading,
         observe_only: settings.observe_only,
     });
-    let mut by_resource: BTreeMap<GroupResource, (bool, Vec<Source>)> = BTreeMap::new();
-    for source in spec.sources {
-        let resolved = source.target.resolve(world);
-        by_resource.entry(resolved.resource).or_insert((resolved.namespaced, Vec::new())).1.push(source);
-    }
-    let fingerprint = fingerprint(policy.object, by_resource.iter().map(|(resource, (scope, _))| (resource, *scope)));
+    let mut sources: Vec<Option<Source>> = spec.sources.into_iter().map(Some).collect();
+    let in_force = policy.in_force.map_or(&[][..], |in_force| &in_force.rules);
     let mut rules = Vec::new();
     let namespaces = spec.namespaces.map(Arc::new);
-    for (resource, (namespaced, sources)) in by_resource {
+    for (resource, Part { namespaced, sources: places, essence }) in resolved {
+        let is_it = |rule: &&Rule| rule.measure.essence() == essence && rule.resources[..] == [resource.clone()];
+        if let Some(rule) = in_force.iter().find(is_it) {
+            rules.push(rule.clone());
+            continue;
+        }
         let reach = match (kind, namespaced, &namespaces) {
             (Kind::CustomQuota, true, _) => Reach::Namespace(policy.namespace.into()),
             (Kind::GlobalCustomQuota, true, None) => Reach::Selected(Arc::new(|_| true)),
@@ -241,10 +335,11 @@ pub fn compile(
             // What is in no namespace is in none that could be selected; the status says so.
             (_, false, _) | (Kind::ResourcePool | Kind::ResourcePoolClaim, ..) => continue,
         };
-        let measure = Arc::new(SourceRule { quota: quota.clone(), sources });
+        let sources = places.into_iter().filter_map(|place| sources.get_mut(place)?.take()).collect();
+        let measure = Arc::new(SourceRule { quota: quota.clone(), sources, essence });
         rules.push(Rule { resources: vec![resource], reach, measure });
     }
-    Ok(Compiled { accounts, rules, fingerprint, until_ms: None })
+    rules
 }
 
 /// Every kind that a source names, wherever the quota could reach it.
@@ -267,10 +362,7 @@ pub fn would_look_at(kind: Kind, policy: &PolicyObject<'_>, world: &dyn World) -
 fn fingerprint<'a>(quota: &Value, resources: impl Iterator<Item = (&'a GroupResource, bool)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for field in ["sources", "scopeSelectors", "namespaceSelectors"] {
-        bytes.push(0);
-        if let Some(value) = at(quota, &["spec", field]) {
-            bytes.extend_from_slice(value.to_string().as_bytes());
-        }
+        push_field(&mut bytes, at(quota, &["spec", field]));
     }
     for (resource, namespaced) in resources {
         bytes.push(u8::from(namespaced));
@@ -292,6 +384,7 @@ struct Quota {
 struct SourceRule {
     quota: Arc<Quota>,
     sources: Vec<Source>,
+    essence: Vec<u8>,
 }
 
 impl Measure for SourceRule {
@@ -301,6 +394,10 @@ impl Measure for SourceRule {
 
     fn evaluates(&self) -> bool {
         self.sources.iter().any(Source::evaluates)
+    }
+
+    fn essence(&self) -> &[u8] {
+        &self.essence
     }
 
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
@@ -326,7 +423,8 @@ impl SourceRule {
     fn usage(&self, object: &Value) -> Result<Option<Quantity>, String> {
         let (mut added, mut discount, mut meant) = (Quantity::ZERO, Quantity::ZERO, false);
         // All are asked, so that expressions which take long are asked for together.
-        let measured: Vec<_> = self.sources.iter().map(|source| source.measure(object, self.quota.reading)).collect();
+        let all = self.sources.iter().map(|source| source.measure(object, self.quota.reading));
+        let measured: Vec<_> = jsonpath::within_steps(QUOTA_STEPS_MAX, || all.collect());
         for (source, measured) in self.sources.iter().zip(measured) {
             let measured =
                 measured.map_err(|why| format!("{} did not resolve to a valid quantity: {why}", source.describe()))?;

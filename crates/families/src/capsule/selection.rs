@@ -15,6 +15,14 @@ pub const SELECTORS_MAX: usize = 64;
 /// Conditions in one selector; Capsule's own bound for the CEL ones.
 pub const CONDITIONS_MAX: usize = 64;
 
+/// How many expressions and paths the selectors of a source have, and how many bytes of them.
+pub fn conditions(source: &Value) -> (usize, usize) {
+    let selectors = items(source, &["selectors"]).iter();
+    let lists = selectors.flat_map(|one| ["fieldSelectors", "celExpressions"].map(|list| items(one, &[list])));
+    let bytes = |text: &Value| text.as_str().map_or(0, str::len);
+    lists.flatten().fold((0, 0), |(count, sum), text| (count + 1, sum + bytes(text)))
+}
+
 /// One alternative of a source's `selectors`.
 pub struct Selector {
     labels: LabelSelector,

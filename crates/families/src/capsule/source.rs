@@ -1,5 +1,8 @@
 //! How much one source of a quota takes from one object.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use kinds::field_error::{FieldError, Path};
 use quantity::Quantity;
 use rules::cel::{COST_MAX, Program, Type};
@@ -12,6 +15,12 @@ use super::{Reading, items, text};
 
 /// Sources of one quota. Each that names the kind is evaluated for every write of it.
 pub const SOURCES_MAX: usize = 64;
+/// Expressions and paths of one quota, in sources and their selectors, and bytes of them all: each may be followed, or evaluated,
+/// for every write of the kind.
+pub const EXPRESSIONS_MAX: usize = 256;
+pub const EXPRESSION_BYTES_MAX: usize = 64 * 1024;
+/// Steps that all paths of a quota together may take on the object that new ones are tried on.
+pub const TRIED_STEPS_MAX: u64 = 500_000;
 /// The longest CEL expression; Capsule's own bound.
 pub const CEL_BYTES_MAX: usize = 4096;
 
@@ -150,7 +159,7 @@ pub fn compile_path(source: &str) -> Result<JsonPath, String> {
         return Err("sourcePath must not contain control whitespace".into());
     }
     let path = JsonPath::compile(source).map_err(|error| format!("parse usage jsonpath {source:?}: {error}"))?;
-    match path.find(&probe(), MissingKeys::Allow) {
+    match path.find(&PROBE, MissingKeys::Allow) {
         Err(jsonpath::FindError::TooManyResults | jsonpath::FindError::TooManySteps) => {
             Err(format!("parse usage jsonpath {source:?}: selects too much of an ordinary object"))
         }
@@ -160,7 +169,7 @@ pub fn compile_path(source: &str) -> Result<JsonPath, String> {
 }
 
 /// An object of some two thousand values, five levels deep: descents and wildcards multiply on it as on a pod.
-fn probe() -> Value {
+static PROBE: LazyLock<Value> = LazyLock::new(|| {
     fn grow(levels: usize) -> Value {
         match levels {
             0 => Value::from("1"),
@@ -169,7 +178,7 @@ fn probe() -> Value {
         }
     }
     grow(5)
-}
+});
 
 /// Compiles an expression over `object` that gives an amount.
 fn compile_amount(source: &str) -> Result<Program, String> {
@@ -196,14 +205,28 @@ fn compile_cel(source: &str) -> Result<(Program, Type), String> {
     if source.trim().is_empty() || source.len() > CEL_BYTES_MAX {
         return Err(format!("invalid CEL expression: must be 1 to {CEL_BYTES_MAX} bytes long"));
     }
+    if let Some(known) = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).get(source) {
+        return Ok(known.clone());
+    }
     let compiled = Program::compile_inferred(source, &["object"]);
     let (program, ty) = compiled.map_err(|error| format!("invalid CEL expression: {error}"))?;
     let estimated = program.estimate_at(USUAL_VALUES, USUAL_LENGTH, USUAL_TEXT);
     if estimated > COST_MAX {
         return Err(format!("invalid CEL expression: estimated cost {estimated} exceeds {COST_MAX}"));
     }
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if compiled.len() >= COMPILED_MAX {
+        compiled.clear();
+    }
+    compiled.insert(source.into(), (program.clone(), ty.clone()));
     Ok((program, ty))
 }
+
+/// Expressions that were compiled: a quota is compiled by the request that writes it, and then once more by the thread that
+/// decides, which has no time for it.
+static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
+const COMPILED_MAX: usize = 4096;
+type Compiled = HashMap<Box<str>, (Program, Type)>;
 
 fn path_usage(path: &JsonPath, object: &Value, reading: Reading) -> Result<Quantity, String> {
     let found = match reading {

@@ -12,7 +12,7 @@ use crate::{Family, Nothing, PolicyObject};
 fn claims_that_are_older_than_the_count_of_creations_wait_by_the_clock() {
     let spec = json!({"quota": {"hard": {"pods": "2"}}, "selectors": [{"matchLabels": {"tenant": "solar"}}]});
     let object = json!({"metadata": {"name": "p"}, "spec": spec});
-    let policy = PolicyObject { resource: &pools(), namespace: "", name: "p", object: &object };
+    let policy = PolicyObject { resource: &pools(), namespace: "", name: "p", object: &object, in_force: None };
     let compiled = Capsule::new(Settings::default()).compile(&policy, &Nothing).unwrap();
     let mut rulebook = Rulebook::new();
     rulebook.install(policy_name(&pools(), "", "p"), compiled);

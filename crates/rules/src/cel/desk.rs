@@ -16,6 +16,10 @@ use serde_json::Value as Json;
 
 use super::convert::{self, Size};
 use super::{COST_MAX, CelError, DECIDER_COST_MAX, Outcome, Program};
+use crate::jsonpath;
+
+/// How many steps the paths of all policies together may take on an object that is written, about fifteen milliseconds.
+pub const WRITE_STEPS_MAX: u64 = 1_000_000;
 
 /// How much of an expression is looked through in one step, to estimate what it takes.
 const SOURCE_BYTES_A_STEP: u64 = 16;
@@ -41,6 +45,11 @@ pub struct Budget {
     pub here: u64,
     /// Of what is wanted besides, on another thread. More is not asked for at a time, but for one expression.
     pub elsewhere: u64,
+}
+
+impl Budget {
+    /// Whatever it takes.
+    pub const ENDLESS: Budget = Budget { here: u64::MAX, elsewhere: 0 };
 }
 
 /// Expressions that were put off, and of these the ones that are wanted. None where all were evaluated, or known.
@@ -87,15 +96,17 @@ thread_local! {
 }
 
 /// Does some work with the desk open for an object. Where expressions are put off the work counts for nothing; none is wanted
-/// by a writer that may not ask.
-pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R) -> (R, PutOff) {
+/// by a writer that may not ask. What is known of the object comes back: it may be measured once more.
+pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R) -> (R, PutOff, Option<Box<Known>>) {
     let (mut known, elsewhere) = match foresight {
-        Foresight::None => return (work(), None),
+        Foresight::None => return (work(), None, None),
         Foresight::Asked => (None, u64::MAX),
         Foresight::Known(known) => (Some(known), u64::MAX),
         Foresight::Last(known) => (Some(known), 0),
     };
-    within(&mut Budget { here: DECIDER_COST_MAX, elsewhere }, &mut known, object, work)
+    let work = || jsonpath::within_steps(WRITE_STEPS_MAX, work);
+    let (made, put_off) = within(&mut Budget { here: DECIDER_COST_MAX, elsewhere }, &mut known, object, work);
+    (made, put_off, known)
 }
 
 /// The same within what is left of a budget. What is known stays known, if it is about this object.
@@ -172,7 +183,7 @@ mod tests {
         let both = |foresight: Foresight| {
             let before = evaluations();
             let eval = || [&long, &short].map(|program| program.eval(&[("object", &object)]));
-            let (found, wanted) = at_desk(foresight, &object, eval);
+            let (found, wanted, _) = at_desk(foresight, &object, eval);
             (found, wanted, evaluations() - before)
         };
         let ([first, second], wanted, evaluated) = both(Foresight::Asked);

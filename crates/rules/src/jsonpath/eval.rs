@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use super::steps::{self, STEPS_A_PATH};
 use super::text::go_text;
 use super::{DESCENT_DEPTH_MAX, End, Filter, FindError, Found, MissingKeys, Node, RESULTS_MAX, STEPS_MAX, Slice};
 
@@ -13,15 +14,18 @@ pub(super) fn find<'a>(
     missing: MissingKeys,
     forgiving: bool,
 ) -> Result<Vec<Found<'a>>, FindError> {
-    let mut evaluator = Evaluator { missing, forgiving, steps: 0 };
-    evaluator.list(vec![Found::Json(root)], nodes).map_err(|stop| stop.error)
+    let mut evaluator = Evaluator { missing, forgiving, steps: 0, steps_max: steps::left().min(STEPS_MAX) };
+    let found = evaluator.list(vec![Found::Json(root)], nodes).map_err(|stop| stop.error);
+    steps::take(evaluator.steps + STEPS_A_PATH);
+    found
 }
 
 struct Evaluator {
     missing: MissingKeys,
     /// See [`super::JsonPath::find_forgiving`].
     forgiving: bool,
-    steps: usize,
+    steps: u64,
+    steps_max: u64,
 }
 
 /// An error, and whether client-go hands out values with it: a filter that asks for existence looks at those and
@@ -74,8 +78,8 @@ impl Evaluator {
 
     /// Every value looked at passes here.
     fn count(&mut self, steps: usize, results: &[Found<'_>]) -> Result<(), Stop> {
-        self.steps = self.steps.saturating_add(steps);
-        if self.steps > STEPS_MAX {
+        self.steps = self.steps.saturating_add(steps as u64);
+        if self.steps > self.steps_max {
             return Err(Stop { error: FindError::TooManySteps, has_values: false });
         }
         if results.len() > RESULTS_MAX {

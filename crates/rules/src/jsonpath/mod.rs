@@ -8,10 +8,12 @@
 
 mod eval;
 mod parse;
+mod steps;
 mod text;
 
 use serde_json::Value;
 
+pub use steps::{steps_taken, within_steps};
 pub use text::{UsageError, go_text, text, usage};
 
 /// The longest path compiled; Capsule's own limit.
@@ -24,7 +26,7 @@ pub const PATH_DEPTH_MAX: usize = 32;
 pub const RESULTS_MAX: usize = 10_000;
 
 /// The most values one evaluation may look at: nested filters multiply, and a second is too long to decide a request.
-pub const STEPS_MAX: usize = 1_000_000;
+pub const STEPS_MAX: u64 = 1_000_000;
 
 /// How deep `..` descends. No decoder of ours builds anything nearly as deep.
 pub const DESCENT_DEPTH_MAX: usize = 512;

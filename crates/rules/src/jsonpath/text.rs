@@ -6,6 +6,7 @@ use quantity::{ParseError, Quantity};
 use serde_json::Value;
 
 use super::Found;
+use super::steps::take_text;
 
 /// The longest text that results are printed as. A path that selects more than this is no usage.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
@@ -24,10 +25,11 @@ pub fn text(found: &[Found<'_>]) -> Option<String> {
             scalar => out.push_str(&go_text(*scalar)),
         }
         if out.len() > TEXT_BYTES_MAX {
-            return None;
+            break;
         }
     }
-    Some(out)
+    take_text(out.len());
+    (out.len() <= TEXT_BYTES_MAX).then_some(out)
 }
 
 /// Why results are no usage, in Capsule's words.

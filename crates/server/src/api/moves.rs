@@ -70,7 +70,13 @@ impl Api {
                 let make = |object: &Value| -> Parsed {
                     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
                     let (namespace, name) = (text("namespace"), text("name"));
-                    let policy = PolicyObject { resource: &resource, namespace: &namespace, name: &name, object };
+                    let policy = PolicyObject {
+                        resource: &resource,
+                        namespace: &namespace,
+                        name: &name,
+                        object,
+                        in_force: None,
+                    };
                     Arc::new(families::picks(&**family, &policy))
                 };
                 let picks = world.parsed_everywhere(&resource, &make);

@@ -93,7 +93,8 @@ impl Family for Liar {
     }
 
     fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
-        let mut compiled = match self.inner.compile(policy, world) {
+        // Rules that lie are not taken over by those who do not.
+        let mut compiled = match self.inner.compile(&PolicyObject { in_force: None, ..*policy }, world) {
             Err(_) if self.mutation == Mutation::FailsOpen => {
                 return Ok(Compiled { accounts: vec![], rules: vec![], fingerprint: vec![], until_ms: None });
             }

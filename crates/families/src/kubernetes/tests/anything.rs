@@ -84,7 +84,7 @@ proptest! {
                 let _ = family.validate(&request, &world);
                 family.project(resource, &mut object, &Unused);
             }
-            let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object };
+            let policy = PolicyObject { resource, namespace: "ns", name: "x", object: &object, in_force: None };
             if let Ok(compiled) = family.compile(&policy, &world) {
                 let mut rulebook = Rulebook::new();
                 rulebook.install(policy_name(resource, "ns", "x"), compiled);

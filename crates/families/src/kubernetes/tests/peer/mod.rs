@@ -93,7 +93,7 @@ fn charges(question: &Value, object: &Value) -> (BTreeMap<String, String>, Vec<S
     let family = Kubernetes::new(Settings::default());
     let quotas = GroupResource::core("resourcequotas");
     let policy = json!({"spec": question["quota"]});
-    let policy = PolicyObject { resource: &quotas, namespace: "ns", name: "q", object: &policy };
+    let policy = PolicyObject { resource: &quotas, namespace: "ns", name: "q", object: &policy, in_force: None };
     let compiled = family.compile(&policy, &Nothing).unwrap();
     let mut rulebook = Rulebook::new();
     let id = rulebook.install(policy_name(&quotas, "ns", "q"), compiled);
