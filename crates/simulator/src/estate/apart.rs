@@ -25,6 +25,8 @@ pub fn shows_apart(text: &str) -> bool {
 #[derive(Clone, Default)]
 pub struct Apart {
     pub used: Sums,
+    /// How many have something of each.
+    subjects: Sums,
 }
 
 impl Apart {
@@ -40,11 +42,15 @@ impl Apart {
         self.used.keys().map(|key| &*key.0).filter(|policy| policy.starts_with(prefix)).collect()
     }
 
-    /// What is retired is charged no more.
+    /// What is retired is charged no more: it changes only by those that are let off, which may have discounted it.
     pub fn judge_since(&self, before: &Apart) -> Result<(), String> {
         for (key, used) in self.used.iter().filter(|(key, _)| key.0.starts_with(RETIRED)) {
-            if before.used.get(key).is_some_and(|before| used > before) {
-                return Err(format!("{key:?} is retired and charged more: {used}"));
+            let (Some(used_before), Some(subjects_before)) = (before.used.get(key), before.subjects.get(key)) else {
+                continue;
+            };
+            let subjects = self.subjects.get(key).copied().unwrap_or_default();
+            if subjects > *subjects_before || subjects == *subjects_before && used != used_before {
+                return Err(format!("{key:?} is retired and charged more: {used}, of {subjects}"));
             }
         }
         Ok(())
@@ -70,6 +76,7 @@ pub fn judge_apart(ledger: &Ledger) -> Result<Apart, String> {
             return Err(format!("{key} counts, and has a limit"));
         }
         let place = (key.policy.to_string(), key.resource.to_string(), key.bucket.to_string());
+        apart.subjects.insert(place.clone(), balance.subjects as i128);
         apart.used.insert(place, balance.used.nanos());
     }
     Ok(apart)
