@@ -3,11 +3,13 @@
 //! An account is found by its key (which policy, which resource, which bucket) and used by its id, a dense index
 //! that is persisted with it, so that a compiled rule can hold a `u32` instead of three strings.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use quantity::{Amount, Format};
 
+use crate::charge::SubjectId;
 use crate::queue::Queue;
 
 /// Longest policy, resource or bucket text of a key, in bytes. Kubernetes names end at 253; a key may join a
@@ -147,12 +149,24 @@ pub(crate) struct Account {
     pub roster: Vec<u32>,
     /// Boxed, because hardly any account has waiters.
     pub queue: Option<Box<Queue>>,
+    /// Who will have a line here once it is served elsewhere: when the account closes, that is no longer so.
+    pub along: BTreeSet<SubjectId>,
 }
 
 impl Account {
     pub fn new(key: AccountKey, limit: Limit, format: Format) -> Account {
         let (used, held) = (Amount::ZERO, Amount::ZERO);
-        Account { key, limit, used, held, format, discounts: false, roster: Vec::new(), queue: None }
+        Account {
+            key,
+            limit,
+            used,
+            held,
+            format,
+            discounts: false,
+            roster: Vec::new(),
+            queue: None,
+            along: BTreeSet::new(),
+        }
     }
 
     /// The same account with nobody named.

@@ -125,11 +125,16 @@ impl Ledger {
                     let Some(need) = need.filter(|need| !need.is_negative()) else {
                         return wrong(format!("{} waits for less than it has", name()));
                     };
+                    let knows = self.get(line.account).is_some_and(|entry| entry.along.contains(&id));
+                    if line.is_along() && !knows {
+                        return wrong(format!("{} goes along to an account that does not know", name()));
+                    }
                     let found = self.queue(line.account).and_then(|queue| queue.get(&place));
                     let fits = match found {
-                        None => need.is_zero(),
+                        None => need.is_zero() || line.is_along(),
                         Some(one) => {
-                            one.slot == slot && one.need == need && !need.is_zero() && one.discipline == wait.discipline
+                            let asks = !need.is_zero() && !line.is_along();
+                            asks && one.slot == slot && one.need == need && one.discipline == wait.discipline
                         }
                     };
                     let Some(recount) = recounts.get_mut(line.account.at()).filter(|_| fits) else {
@@ -188,7 +193,8 @@ impl Ledger {
         digest.number(subject.id().0);
         digest.number(subject.sequence.into());
         let by_key = |lines: &[Line]| -> BTreeMap<String, String> {
-            let show = |line: &Line| format!("{} {:?}", line.amount().nanos(), line.format());
+            let along = |line: &Line| if line.is_along() { " along" } else { "" };
+            let show = |line: &Line| format!("{} {:?}{}", line.amount().nanos(), line.format(), along(line));
             lines.iter().map(|line| (self.known(line.account).key.to_string(), show(line))).collect()
         };
         digest.text(&format!("{:?}", by_key(&subject.lines)));

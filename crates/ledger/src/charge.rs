@@ -48,12 +48,14 @@ pub(crate) type Lines = SmallVec<[Line; 4]>;
 pub(crate) struct Line {
     amount: [u8; 16],
     pub account: AccountId,
-    /// The place of the subject in the account's roster, shifted by two, and the format below it.
+    /// The place of the subject in the account's roster, shifted by two, and below it the format, or that it goes along.
     place_and_format: u32,
 }
 
 const FORMAT_BITS: u32 = 2;
 const FORMAT_MASK: u32 = 3;
+/// In place of a format: the line goes along with others that are waited for.
+const ALONG: u32 = 3;
 
 /// One past the highest place that fits beside the format.
 pub(crate) const PLACES: usize = 1 << (32 - FORMAT_BITS);
@@ -61,6 +63,15 @@ pub(crate) const PLACES: usize = 1 << (32 - FORMAT_BITS);
 impl Line {
     pub fn new(account: AccountId, amount: Amount, format: Format) -> Line {
         Line { amount: amount.nanos().to_le_bytes(), account, place_and_format: u32::from(format.to_u8()) }
+    }
+
+    /// One that comes with what its subject waits for, and needs no room.
+    pub fn along(account: AccountId, amount: Amount) -> Line {
+        Line { place_and_format: ALONG, ..Line::new(account, amount, Format::default()) }
+    }
+
+    pub fn is_along(&self) -> bool {
+        self.place_and_format & FORMAT_MASK == ALONG
     }
 
     pub fn amount(&self) -> Amount {
@@ -86,9 +97,14 @@ impl Line {
         Charge::new(self.account, self.amount(), self.format())
     }
 
-    /// The same line without its place in a roster.
+    /// The same line, settled, and without a place in a roster.
     pub fn unplaced(&self) -> Line {
         Line::new(self.account, self.amount(), self.format())
+    }
+
+    /// The same as it is waited for.
+    pub fn as_wanted(&self) -> Line {
+        if self.is_along() { Line::along(self.account, self.amount()) } else { self.unplaced() }
     }
 
     pub fn says_the_same(&self, other: &Line) -> bool {
@@ -105,6 +121,15 @@ pub(crate) fn amount_on(lines: &[Line], account: AccountId) -> Amount {
 
 pub(crate) fn same_lines(left: &[Line], right: &[Line]) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.says_the_same(right))
+}
+
+/// Whether a subject that has these lines has what it wants.
+pub(crate) fn is_served(has: &[Line], wanted: &[Line]) -> bool {
+    let same = |has: &Line, wanted: &Line| match wanted.is_along() {
+        true => has.account == wanted.account && has.amount == wanted.amount,
+        false => has.says_the_same(wanted),
+    };
+    has.len() == wanted.len() && has.iter().zip(wanted).all(|(has, wanted)| same(has, wanted))
 }
 
 pub(crate) fn charges(lines: &[Line]) -> Vec<Charge> {
@@ -147,11 +172,21 @@ pub(crate) fn smaller_of(occupied: &[Line], wanted: &[Line]) -> Lines {
     smaller.map(Line::unplaced).collect()
 }
 
-/// What `wanted` takes beyond what is occupied, account by account, where it does.
+/// What `wanted` takes beyond what is occupied, account by account, where it does and needs room for it.
 pub(crate) fn needs<'a>(occupied: &'a [Line], wanted: &'a [Line]) -> impl Iterator<Item = (AccountId, Amount)> + 'a {
-    pairs(occupied, wanted).filter_map(|(account, occupied, wanted)| {
-        let need = difference(wanted?.amount(), occupied.map_or(Amount::ZERO, Line::amount));
-        (need > Amount::ZERO).then_some((account, need))
+    growths(occupied, wanted).filter(|(line, _)| !line.is_along()).map(|(line, growth)| (line.account, growth))
+}
+
+/// What comes along with that.
+pub(crate) fn along<'a>(occupied: &'a [Line], wanted: &'a [Line]) -> impl Iterator<Item = (AccountId, Amount)> + 'a {
+    growths(occupied, wanted).filter(|(line, _)| line.is_along()).map(|(line, growth)| (line.account, growth))
+}
+
+fn growths<'a>(occupied: &'a [Line], wanted: &'a [Line]) -> impl Iterator<Item = (&'a Line, Amount)> + 'a {
+    pairs(occupied, wanted).filter_map(|(_, occupied, wanted)| {
+        let wanted = wanted?;
+        let growth = difference(wanted.amount(), occupied.map_or(Amount::ZERO, Line::amount));
+        (growth > Amount::ZERO).then_some((wanted, growth))
     })
 }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::account::{AccountId, AccountKey};
 use crate::answer::{Outcome, Receipt};
-use crate::charge::{Line, Lines, needs, overlaid};
+use crate::charge::{Line, Lines, SubjectId, needs, overlaid};
 use crate::error::LedgerError;
 use crate::ledger::{Ledger, Step, check_key, hash_of, unchanged};
 use crate::subjects::Pending;
@@ -39,6 +39,11 @@ impl Ledger {
         let waiters: Vec<u32> =
             entry.queue.iter().flat_map(|queue| queue.iter()).map(|(_, waiter)| waiter.slot).collect();
         let mut occupants = entry.roster.clone();
+        let along: Vec<SubjectId> = entry.along.iter().copied().collect();
+        let along = along.into_iter().filter_map(|subject| self.subjects.find(subject));
+        occupants.extend(along);
+        occupants.sort_unstable();
+        occupants.dedup();
         if !waiters.is_empty() {
             let known: HashSet<u32, FixedState> = waiters.iter().copied().collect();
             occupants.retain(|slot| !known.contains(slot));
@@ -64,7 +69,7 @@ impl Ledger {
         max: usize,
     ) -> Result<Receipt, LedgerError> {
         let entry = self.get(account).ok_or(LedgerError::UnknownAccount { account })?;
-        if entry.queue.is_some() {
+        if entry.queue.is_some() || !entry.along.is_empty() {
             return self.close(account);
         }
         let swept: Vec<u32> = entry.roster.iter().rev().take(max).copied().collect();
@@ -124,7 +129,8 @@ impl Ledger {
                 settled: without(settled),
             }),
             Some(Pending::Wait { wait, wanted }) => {
-                let wanted = without(wanted);
+                let is_left = |line: &&Line| !is_gone(line.account, &self.known(line.account).key);
+                let wanted: Lines = wanted.iter().filter(is_left).map(Line::as_wanted).collect();
                 let needed: SmallVec<[AccountId; 4]> = needs(&lines, &wanted).map(|(account, _)| account).collect();
                 if needed.is_empty() {
                     let lines = overlaid(&lines, &wanted);

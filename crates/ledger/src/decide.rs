@@ -219,7 +219,7 @@ impl Ledger {
     fn is_behind(&self, occupied: &[Line], wanted: &[Line], place: &Place) -> bool {
         wanted.iter().any(|line| {
             let account = self.known(line.account);
-            let grows = line.amount() > amount_on(occupied, line.account);
+            let grows = !line.is_along() && line.amount() > amount_on(occupied, line.account);
             let queue = account.queue.as_deref().filter(|_| grows);
             let is_other = |ahead: SubjectId| ahead != place.subject;
             queue.is_some_and(|queue| queue.ordered_need_ahead_of(place, is_other) > account.room())

@@ -86,7 +86,7 @@ impl Ledger {
         let mut lines: Vec<ExplainedLine> = Vec::new();
         for line in wanted {
             let need = need_of(&known.lines, line);
-            if need.is_zero() {
+            if need.is_zero() || line.is_along() {
                 continue;
             }
             let room = self.known(line.account).room();
@@ -124,7 +124,7 @@ impl Ledger {
 
     fn explain_waiting(&self, line: &Line, has: &[Line], place: &Place, discipline: Discipline) -> ExplainedLine {
         let (mut explained, need) = (self.explain_line(line, has), need_of(has, line));
-        if need.is_zero() {
+        if need.is_zero() || line.is_along() {
             return explained;
         }
         let room = self.known(line.account).room();

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::account::{AccountId, Limit, difference, sum};
 use crate::answer::Reason;
 use crate::books::Books;
-use crate::charge::{Charge, Lines, amount_on, needs};
+use crate::charge::{Charge, Lines, along, amount_on, needs};
 use crate::planner::{Ask, Part, Planner};
 use crate::queue::WAITERS_MAX;
 use crate::terms::{Discipline, Place, Wait};
@@ -118,11 +118,11 @@ impl Planner<'_> {
 
     fn grant(&self, one: &Asking<'_>, served: &mut Served) {
         let occupied = self.occupied(&self.parts[one.index]);
-        for (account, need) in &one.needs {
-            let is_new = amount_on(occupied, *account).is_zero();
-            let lane = self.lane(*account, served);
-            lane.room = difference(lane.room, *need);
-            lane.taken = sum(lane.taken, *need);
+        for (account, need) in one.needs.iter().copied().chain(along(occupied, one.in_line)) {
+            let is_new = amount_on(occupied, account).is_zero();
+            let lane = self.lane(account, served);
+            lane.room = difference(lane.room, need);
+            lane.taken = sum(lane.taken, need);
             lane.subjects += i64::from(is_new);
         }
     }

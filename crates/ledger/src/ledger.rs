@@ -372,6 +372,10 @@ impl Ledger {
                 let place = Place::new(&wait.position, id);
                 for line in wanted {
                     let entry = self.known_mut(line.account);
+                    if line.is_along() {
+                        entry.along.remove(&id);
+                        continue;
+                    }
                     let blocks = entry.may_block();
                     let Some(queue) = entry.queue.as_mut() else { continue };
                     if !queue.remove(&place) {
@@ -403,6 +407,9 @@ impl Ledger {
                     let waiter = Waiter { slot, need, discipline: wait.discipline };
                     self.known_mut(account).queue.get_or_insert_default().insert(place.clone(), waiter);
                 }
+                for line in wanted.iter().filter(|line| line.is_along()) {
+                    self.known_mut(line.account).along.insert(id);
+                }
             }
         }
     }
@@ -418,7 +425,8 @@ pub(crate) fn view_of(subject: &Subject) -> SubjectView {
         }
         Some(Pending::Wait { wait, wanted }) => {
             let mut all = charges(&outside(&subject.lines, wanted));
-            all.extend(wanted.iter().map(|line| line.charge().on(Terms::InLine)));
+            let terms = |line: &Line| if line.is_along() { Terms::Along } else { Terms::InLine };
+            all.extend(wanted.iter().map(|line| line.charge().on(terms(line))));
             all.sort_by_key(|charge| charge.account);
             let state = State::Waiting(wait.clone());
             SubjectView { charges: all, settled: charges(&subject.lines), state, sequence }

@@ -122,6 +122,8 @@ const HELD: u8 = 1;
 const WAITING: u8 = 2;
 /// Waiting for more than it has.
 const WAITING_WITH: u8 = 3;
+/// Stands where a line that is waited for has its format: it goes along.
+const ALONG: u8 = 3;
 const GREEDY: u8 = 0;
 const ORDERED: u8 = 1;
 
@@ -161,7 +163,10 @@ fn encode_subject(subject: &Subject, out: &mut Vec<u8>) {
 fn put_lines(out: &mut Vec<u8>, lines: &[Line]) {
     put_unsigned(out, lines.len() as u128);
     for line in lines {
-        put_unsigned(out, u128::from(line.account.0) << 2 | u128::from(line.format().to_u8()));
+        put_unsigned(
+            out,
+            u128::from(line.account.0) << 2 | u128::from(if line.is_along() { ALONG } else { line.format().to_u8() }),
+        );
         // A discount is written as two's complement: long, and rare.
         put_unsigned(out, u128::from_le_bytes(line.amount().nanos().to_le_bytes()));
     }
@@ -279,6 +284,11 @@ impl<'a> Reader<'a> {
     }
 
     pub fn lines(&mut self) -> Result<Lines, Fault> {
+        let lines = self.wanted()?;
+        if lines.iter().any(Line::is_along) { Err("a format is unknown") } else { Ok(lines) }
+    }
+
+    fn wanted(&mut self) -> Result<Lines, Fault> {
         let count = usize::try_from(self.unsigned()?).map_err(|_| "there are too many lines")?;
         // What is adopted may have any number of them; a line takes two bytes at least.
         if count > self.rest.len() / 2 {
@@ -287,7 +297,7 @@ impl<'a> Reader<'a> {
         let mut lines = Lines::new();
         for _ in 0..count {
             let packed = self.unsigned()?;
-            let format = Format::from_u8((packed & 3).to_le_bytes()[0]).ok_or("a format is unknown")?;
+            let format = (packed & 3).to_le_bytes()[0];
             let account = u32::try_from(packed >> 2).map_err(|_| "an account index is too large")?;
             let amount = Amount::from_nanos(i128::from_le_bytes(self.unsigned()?.to_le_bytes()));
             if amount.is_zero() {
@@ -296,7 +306,12 @@ impl<'a> Reader<'a> {
             if lines.last().is_some_and(|last: &Line| last.account.0 >= account) {
                 return Err("lines are out of order");
             }
-            lines.push(Line::new(AccountId(account), amount, format));
+            let account = AccountId(account);
+            lines.push(match Format::from_u8(format) {
+                Some(format) => Line::new(account, amount, format),
+                None if format == ALONG => Line::along(account, amount),
+                None => return Err("a format is unknown"),
+            });
         }
         Ok(lines)
     }
@@ -324,7 +339,7 @@ impl<'a> Reader<'a> {
                 let (priority, arrived) = (self.signed()?, self.signed()?);
                 let tie = self.text(self.rest.len())?.into();
                 let wait = Wait { discipline, position: Position { priority, arrived, tie } };
-                let wanted = self.lines()?;
+                let wanted = self.wanted()?;
                 let lines = if state == WAITING_WITH { self.lines()? } else { Lines::new() };
                 if state == WAITING_WITH && lines.is_empty() {
                     return Err("it has nothing while it waits, and says otherwise");

@@ -15,6 +15,9 @@ pub enum Terms {
     /// Now if it may, else in line, together with all others of the subject that are. Until then the subject keeps what it
     /// has of the account, and no more than it asks for.
     InLine,
+    /// Counted from when the subject is served what it asks for in line, and never refused: what others may have of the account
+    /// is less by it. Without a place in line it is adopted. Sums that it lifts from zero are printed plainly.
+    Along,
     /// The subject exists already: a new policy found it, or a status write reports it. Counted, never refused.
     Adopted,
 }

@@ -19,7 +19,7 @@ use hashbrown::{HashMap, HashSet};
 use quantity::Amount;
 
 use crate::account::{AccountId, difference};
-use crate::charge::{needs, overlaid};
+use crate::charge::{along, needs, overlaid};
 use crate::greedy::Greedy;
 use crate::ledger::{Ledger, Step};
 use crate::queue::{Queue, Waiter};
@@ -175,7 +175,7 @@ impl<'a> Pass<'a> {
         if !needs(&subject.lines, wanted).all(|(account, need)| self.fits(account, need, head)) {
             return false;
         }
-        for (account, need) in needs(&subject.lines, wanted) {
+        for (account, need) in needs(&subject.lines, wanted).chain(along(&subject.lines, wanted)) {
             let lane = self.lane(account);
             lane.room = difference(lane.room, need);
         }

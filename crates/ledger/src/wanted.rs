@@ -4,7 +4,7 @@ use quantity::Amount;
 
 use crate::answer::{Denied, Reason};
 use crate::books::Books;
-use crate::charge::{CHARGES_MAX, Charge, Line, Lines, overlaid, same_lines};
+use crate::charge::{CHARGES_MAX, Charge, Line, Lines, is_served, overlaid};
 use crate::terms::{Standing, Terms};
 
 /// No two of them name the same account.
@@ -12,16 +12,28 @@ use crate::terms::{Standing, Terms};
 pub(crate) struct Wanted {
     pub enforced: Lines,
     pub adopted: Lines,
+    /// With what goes along.
     pub in_line: Lines,
 }
 
 impl Wanted {
-    pub fn on(&mut self, terms: Terms) -> &mut Lines {
+    fn on(&mut self, terms: Terms) -> &mut Lines {
         match terms {
             Terms::Enforced => &mut self.enforced,
             Terms::Adopted => &mut self.adopted,
-            Terms::InLine => &mut self.in_line,
+            Terms::InLine | Terms::Along => &mut self.in_line,
         }
+    }
+
+    /// Adds lines of further accounts.
+    fn add(&mut self, terms: Terms, lines: Lines) {
+        let all = self.on(terms);
+        if all.is_empty() {
+            *all = lines;
+            return;
+        }
+        all.extend(lines);
+        all.sort_by_key(|line| line.account);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -34,17 +46,20 @@ impl Wanted {
     }
 
     pub fn all(&self) -> Lines {
-        overlaid(&self.at_once(), &self.in_line)
+        let mut all = self.at_once();
+        all.extend(self.in_line.iter().copied());
+        all.sort_by_key(|line| line.account);
+        all
     }
 
-    /// Whether these lines are all of it. Nothing is copied where all is on the same terms.
+    /// Whether these lines, which are settled, are all of it. Nothing is copied where all is on the same terms.
     pub fn is(&self, lines: &[Line]) -> bool {
         let parts = [&self.enforced, &self.adopted, &self.in_line];
         let mut filled = parts.into_iter().filter(|part| !part.is_empty());
         match (filled.next(), filled.next()) {
             (None, _) => lines.is_empty(),
-            (Some(only), None) => same_lines(only, lines),
-            (Some(_), Some(_)) => same_lines(&self.all(), lines),
+            (Some(only), None) => is_served(lines, only),
+            (Some(_), Some(_)) => is_served(lines, &self.all()),
         }
     }
 }
@@ -55,18 +70,20 @@ impl Wanted {
     pub fn of(books: &impl Books, charges: &[Charge], standing: &Standing) -> Result<Wanted, Denied> {
         let terms = |charge: &Charge| match (charge.terms, standing) {
             (Terms::InLine, Standing::Stored) | (Terms::Adopted, Standing::Held { .. }) => Terms::Enforced,
+            (Terms::Along, Standing::Stored) => Terms::Adopted,
             (terms, _) => terms,
         };
         let first = charges.first().map(terms).unwrap_or_default();
         let mut wanted = Wanted::default();
         check_charges(books, charges, terms)?;
         if charges.iter().all(|charge| terms(charge) == first) {
-            *wanted.on(first) = lines(books, charges, first).map_err(|refusals| books.refused_by(refusals))?;
+            let lines = lines(books, charges, first).map_err(|refusals| books.refused_by(refusals))?;
+            *wanted.on(first) = lines;
         } else {
             let mut refusals = Vec::new();
             for (terms, charges) in by_terms(charges, terms) {
                 match lines(books, &charges, terms) {
-                    Ok(lines) => *wanted.on(terms) = lines,
+                    Ok(lines) => wanted.add(terms, lines),
                     Err(more) => refusals.extend(more),
                 }
             }
@@ -125,8 +142,12 @@ fn lines(books: &impl Books, charges: &[Charge], terms: Terms) -> Result<Lines, 
         }
     };
     cut(&mut lines);
+    let finished = |lines: Lines| match terms {
+        Terms::Along => lines.iter().map(|line| Line::along(line.account, line.amount())).collect(),
+        _ => lines,
+    };
     if lines.is_sorted_by(|left, right| left.account < right.account) {
-        return Ok(lines);
+        return Ok(finished(lines));
     }
     // Stable, so that of several charges on one account the first gives the format.
     lines.sort_by_key(|line| line.account);
@@ -147,15 +168,15 @@ fn lines(books: &impl Books, charges: &[Charge], terms: Terms) -> Result<Lines, 
     cut(&mut merged);
     let beyond = |line: &&Line| !books.known_entry(line.account).may_be_charged(line.amount());
     too_much.extend(merged.iter().filter(beyond).map(|line| (line.charge(), Reason::Overflow)));
-    if too_much.is_empty() { Ok(merged) } else { Err(too_much) }
+    if too_much.is_empty() { Ok(finished(merged)) } else { Err(too_much) }
 }
 
 /// Charges of several terms, apart. An account is charged on one of them.
-fn by_terms(charges: &[Charge], terms: impl Fn(&Charge) -> Terms) -> [(Terms, Vec<Charge>); 3] {
+fn by_terms(charges: &[Charge], terms: impl Fn(&Charge) -> Terms) -> [(Terms, Vec<Charge>); 4] {
     let mut sorted: Vec<Charge> = charges.iter().map(|charge| charge.on(terms(charge))).collect();
     // Stable: of several charges on one account the first gives the format.
     sorted.sort_by_key(|charge| charge.account);
-    let mut apart = [Terms::Enforced, Terms::InLine, Terms::Adopted].map(|terms| (terms, Vec::new()));
+    let mut apart = [Terms::Enforced, Terms::InLine, Terms::Along, Terms::Adopted].map(|terms| (terms, Vec::new()));
     for same in sorted.chunk_by(|one, next| one.account == next.account) {
         let strictest = same.iter().map(|charge| charge.terms).min().unwrap_or_default();
         let (_, charges) = &mut apart[strictest as usize];

@@ -102,6 +102,8 @@ pub struct Line {
     pub format: Format,
     /// Whether the object waits for it where there is too little, instead of being refused.
     pub in_line: bool,
+    /// Whether it needs no room: it is counted once the object has what it waits for.
+    pub along: bool,
 }
 
 /// A refusal that is not about an amount: a quota on cpu asks every container to state its request.
@@ -123,6 +125,8 @@ pub struct Verdict {
     pub wait: Option<Wait>,
     /// When the object has to be measured again although it did not change.
     pub until_ms: Option<i64>,
+    /// The policy that says so, where what was granted stays granted, whatever rules say later.
+    pub for_good: Option<PolicyId>,
     pub(crate) policy: PolicyId,
     in_line: bool,
 }
@@ -145,6 +149,20 @@ impl Verdict {
         self.push(account, None, amount, format);
     }
 
+    /// Charges the n-th account, which neither refuses it nor makes it wait: it comes with what the object waits for.
+    pub fn charge_along(&mut self, account: usize, amount: Amount, format: Format) {
+        self.push(account, None, amount, format);
+        if let Some(last) = self.lines.last_mut() {
+            last.along = true;
+        }
+    }
+
+    /// Once the object has what it waits for it keeps it: when rules change it is counted by them, and waits for nothing; a
+    /// change of its own is enforced.
+    pub fn stays_granted(&mut self) {
+        self.for_good = Some(self.policy);
+    }
+
     /// Charges a named part of the n-th account as well, for policies that report usage by part.
     pub fn charge_bucket(&mut self, account: usize, bucket: Arc<str>, amount: Amount, format: Format) {
         self.push(account, Some(bucket), amount, format);
@@ -152,7 +170,7 @@ impl Verdict {
 
     fn push(&mut self, account: usize, bucket: Option<Arc<str>>, amount: Amount, format: Format) {
         let Verdict { policy, in_line, .. } = *self;
-        self.lines.push(Line { policy, account, bucket, amount, format, in_line });
+        self.lines.push(Line { policy, account, bucket, amount, format, in_line, along: false });
     }
 
     /// From this moment on the rule says something else of the same object than before it; said before it and after.

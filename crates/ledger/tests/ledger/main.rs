@@ -1,5 +1,6 @@
 //! The ledger at its border: one table language, a naive model, every interleaving of small scripts, damaged rows.
 
+mod along;
 mod cases;
 mod closing;
 mod harness;
