@@ -115,7 +115,10 @@ impl Snapshot {
             }
             let found = named(&view.charges);
             let has = named(&occupied);
-            for (key, wanted) in found.iter().filter(|_| matches!(view.state, State::Waiting(_))) {
+            // What comes along stands in no line.
+            let asked: Vec<ledger::Charge> =
+                view.charges.iter().filter(|charge| charge.terms != ledger::Terms::Along).copied().collect();
+            for (key, wanted) in named(&asked).iter().filter(|_| matches!(view.state, State::Waiting(_))) {
                 let more = *wanted > has.get(key).copied().unwrap_or_default();
                 *waiting.entry(key.clone()).or_default() += usize::from(more);
             }
@@ -149,13 +152,14 @@ impl Snapshot {
         }
         let mut fresh =
             Fresh { rulebook, policies: HashMap::new(), limits: BTreeMap::new(), broken: BTreeSet::new(), told };
+        let world = SnapshotView::new(self, None);
         for resource in policy_kinds {
             let Some(family) = self.families.of_policy(&resource) else { continue };
             for object in self.objects(&resource) {
                 let value = object.value();
                 let (namespace, name) = (&*object.key.namespace, &*object.key.name);
                 let policy = PolicyObject { resource: &resource, namespace, name, object: &value, in_force: None };
-                let compiled = family.compile(&policy, &SnapshotView::new(self, None));
+                let compiled = family.compile(&policy, &world);
                 let checked = compiled.map_err(|uncompiled| uncompiled.errors).and_then(|compiled| {
                     let checked = check_accounts(&object.key, &compiled);
                     let checked = checked.and_then(|()| check_expressions(&compiled, |one| fresh.told.contains(one)));

@@ -80,6 +80,14 @@ impl Ruling {
     }
 }
 
+impl Asked {
+    /// It does not wait: now, or not at all.
+    pub fn at_once(&mut self) {
+        self.verdict.wait = None;
+        self.verdict.lines.iter_mut().for_each(|line| line.in_line = false);
+    }
+}
+
 impl Engine {
     /// Asks rules and ledger. `terms` is what an update is charged under; a create decides by its rules.
     pub(crate) fn decide(&mut self, key: &ObjectKey, draft: &Draft, terms: Option<Terms>) -> Result<Ruling, Refused> {
@@ -131,7 +139,7 @@ impl Engine {
             // What rules make of an expression that nobody evaluated is not what they say: nothing may come of it.
             return Err(Refused::Said { family: 0, refusal: Refusal::conflict(CHANGES) });
         }
-        let verdict = match (verdict, terms) {
+        let mut verdict = match (verdict, terms) {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
             (Err(_), Some(Terms::Adopted)) => {
@@ -147,12 +155,30 @@ impl Engine {
             Some(terms) => (terms == Terms::Adopted, Operation::Update),
         };
         let on = terms.unwrap_or(Terms::Enforced);
+        self.leave_line(draft.uid, &mut verdict);
         if !verdict.refusals.is_empty() {
             let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines, on);
             self.check_refusals(&verdict, &charges, draft.uid, terms)?;
         }
         self.check_countable(&verdict, draft.uid, terms)?;
         Ok(Some(Asked { verdict, terms: on, operation, reports }))
+    }
+
+    /// Whoever has what it waited for, and keeps it for good, does not wait again.
+    pub(crate) fn leave_line(&self, subject: SubjectId, verdict: &mut Verdict) {
+        let Some(family) = verdict.for_good.and_then(|policy| self.policies.family(policy)) else { return };
+        if self.ledger.is_waiting(subject) {
+            return;
+        }
+        let has = self.ledger.subject(subject).map_or_else(Vec::new, |view| view.charges);
+        let is_of = |charge: &Charge| {
+            let policy = self.policies.policy_of(&self.ledger, charge.account);
+            policy.and_then(|policy| self.policies.family(policy)) == Some(family)
+        };
+        if has.iter().any(is_of) {
+            verdict.wait = None;
+            verdict.lines.iter_mut().for_each(|line| line.in_line = false);
+        }
     }
 
     /// What the rules say of a draft, whatever that takes.

@@ -221,7 +221,7 @@ impl Engine {
 }
 
 /// One more state of the object's spec.
-fn count_generation(object: &mut Value) {
+pub(crate) fn count_generation(object: &mut Value) {
     if let Some(generation) = object.pointer_mut("/metadata/generation")
         && let Some(number) = generation.as_i64()
     {

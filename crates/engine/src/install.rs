@@ -99,8 +99,11 @@ impl Engine {
     /// adding a quota evicts nobody.
     pub(crate) fn install(&mut self, key: &ObjectKey, compiled: Compiled) {
         let left = self.take_prepared(key, &compiled);
-        let (_, places) = self.put_in_force(key, compiled);
         let policy = policy_name(&key.resource, &key.namespace, &key.name);
+        let before = self.rulebook.id(&policy).and_then(|id| self.rulebook.compiled(id));
+        let changed = self.moved_places(before, &compiled);
+        self.step_aside(&changed);
+        let (_, places) = self.put_in_force(key, compiled);
         let moved: Vec<PolicyId> = self.rulebook.id(&policy).into_iter().collect();
         self.recount(&left.unwrap_or(places), Some(&moved));
         self.close_unlisted(&policy);

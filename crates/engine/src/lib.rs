@@ -12,6 +12,7 @@
 //! ([`Loaded`]); what it did is told ([`Effect`], [`Effects`]), and whoever runs it stores that: the server in its own store,
 //! a test in memory ([`desk::Desk`]). Start reading at [`Engine`].
 
+mod accompany;
 mod audit;
 mod behind;
 mod broken;

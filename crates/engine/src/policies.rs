@@ -62,7 +62,12 @@ impl Policies {
                 continue;
             };
             let (amount, format) = (counted(line.amount), line.format);
-            let terms = if line.in_line { Terms::InLine } else { terms };
+            let terms = match (line.in_line, line.along) {
+                (true, true) => Terms::Along,
+                (true, false) => Terms::InLine,
+                (false, true) => Terms::Adopted,
+                (false, false) => terms,
+            };
             let Some(bucket) = &line.bucket else {
                 charges.push(Charge { account, amount, format, terms });
                 continue;

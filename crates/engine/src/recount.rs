@@ -22,8 +22,9 @@ impl Engine {
             let all = places.iter().flat_map(|(resource, namespace)| self.objects_in(resource, namespace));
             let mut objects: Vec<_> = all.cloned().collect();
             if self.may_wait(resource) {
-                // Those who stand in line come in the order in which they would have come.
-                objects.sort_by_key(|object| object.born);
+                self.step_aside(places);
+                // Those who have something are counted first; those who stand in line come in the order in which they would have.
+                objects.sort_by_key(|object| (!self.ledger.is_live(object.uid), object.born));
             }
             for object in objects {
                 if self.projected_resources.contains(resource) {
@@ -33,6 +34,24 @@ impl Engine {
                     Some(moved) => self.recount_moved(&object, moved),
                     None => self.recount_one(&object),
                 };
+            }
+        }
+    }
+
+    /// Takes those in these places who wait and have nothing out of their lines, until they are measured again: what rules that
+    /// no longer hold would grant them, while others are counted, is not theirs.
+    pub(crate) fn step_aside(&mut self, places: &[(GroupResource, Arc<str>)]) {
+        for (resource, namespace) in places {
+            if !self.may_wait(resource) {
+                continue;
+            }
+            let has_nothing = |uid: SubjectId| self.ledger.subject(uid).is_some_and(|view| view.settled.is_empty());
+            let waiting = self.objects_in(resource, namespace).map(|object| object.uid);
+            let waiting: Vec<SubjectId> =
+                waiting.filter(|uid| self.ledger.is_waiting(*uid) && has_nothing(*uid)).collect();
+            for subject in waiting {
+                let receipt = self.ledger.release(subject);
+                self.note_receipt(&receipt);
             }
         }
     }
@@ -56,7 +75,8 @@ impl Engine {
         // An object that cannot be read keeps what it was charged.
         let Some(value) = self.seen(object) else { return false };
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
-        let Ok(verdict) = self.measure_stored(object, &value, None) else { return false };
+        let Ok(mut verdict) = self.measure_stored(object, &value, None) else { return false };
+        self.leave_line(object.uid, &mut verdict);
         self.charge_measured(object, &verdict, Vec::new());
         true
     }

@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::command::Refused;
 use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
+use crate::follow::count_generation;
 use crate::identity::moment;
 use crate::object::{Draft, Object, ObjectKey};
 use crate::put::Put;
@@ -38,12 +39,25 @@ pub(crate) struct Relief {
 }
 
 /// A companion that is measured, and not charged yet.
-struct Prepared {
+pub(crate) struct Prepared {
     key: ObjectKey,
-    draft: Draft,
+    pub draft: Draft,
     before: Option<Arc<Object>>,
-    quota: ObjectKey,
-    asked: Option<Asked>,
+    quota: Option<ObjectKey>,
+    pub asked: Option<Asked>,
+}
+
+impl Relief {
+    /// All that is to be stored with an object.
+    pub fn of(prepared: Vec<Prepared>) -> Relief {
+        let quotas = prepared.iter().filter_map(|one| one.quota.clone()).collect();
+        let companions = prepared.into_iter().map(|one| {
+            let until_ms = one.asked.and_then(|asked| asked.verdict.until_ms);
+            let (key, draft, before) = (one.key, one.draft, one.before);
+            Put { key, draft, before, compiled: None, ruling: Ruling::until(until_ms), status_at: None }
+        });
+        Relief { companions: companions.collect(), quotas }
+    }
 }
 
 impl Engine {
@@ -72,8 +86,8 @@ impl Engine {
         if let Err(why) = self.plan_companions(&prepared, &mut plan) {
             return Err(unrelieved(&self.families, denials, &why));
         }
-        for one in &prepared {
-            self.plan_limits(&one.quota, refused.now_ms, &mut plan)?;
+        for quota in prepared.iter().filter_map(|one| one.quota.as_ref()) {
+            self.plan_limits(quota, refused.now_ms, &mut plan)?;
         }
         let charges = self.plan_asked(refused.draft.uid, &asked, &mut plan)?;
         let step = plan.decide().map_err(|denied| self.denied(denied, &charges, asked.operation))?;
@@ -85,13 +99,7 @@ impl Engine {
             }
         }
         ruling.plan = Some(Planned::Step(step));
-        let quotas = prepared.iter().map(|one| one.quota.clone()).collect();
-        let companions = prepared.into_iter().map(|one| {
-            let until_ms = one.asked.and_then(|asked| asked.verdict.until_ms);
-            let (key, draft, before) = (one.key, one.draft, one.before);
-            Put { key, draft, before, compiled: None, ruling: Ruling::until(until_ms), status_at: None }
-        });
-        Ok((ruling, Relief { companions: companions.collect(), quotas }))
+        Ok((ruling, Relief::of(prepared)))
     }
 
     fn companions(&self, refused: &RefusedDraft<'_>, denials: &[Denial]) -> Vec<Companion> {
@@ -110,10 +118,10 @@ impl Engine {
             .collect()
     }
 
-    fn prepare(&mut self, refused: &RefusedDraft<'_>, companion: Companion) -> Result<Prepared, String> {
+    pub(crate) fn prepare(&mut self, refused: &RefusedDraft<'_>, companion: Companion) -> Result<Prepared, String> {
         let namespace = &refused.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
-        let quota = ObjectKey::new(companion.quota.0, namespace, &companion.quota.1);
+        let quota = companion.quota.map(|(resource, name)| ObjectKey::new(resource, namespace, &name));
         if !key.fits_a_row() {
             return Err(format!("the name of {key} is too long"));
         }
@@ -126,7 +134,10 @@ impl Engine {
             // It grows with the object.
             Some(stored) => {
                 let mut value = stored.value();
-                value["spec"] = companion.object["spec"].clone();
+                if value["spec"] != companion.object["spec"] {
+                    value["spec"] = companion.object["spec"].clone();
+                    count_generation(&mut value);
+                }
                 value
             }
             None => companion.object,

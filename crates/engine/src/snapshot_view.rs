@@ -1,10 +1,11 @@
 //! A snapshot as families see it: stored objects, balances, and where policies look. What only matters to whoever stands
 //! in a line is not told; no family asks for it to say what an object has to be.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Parsed, SubjectLine, View, World};
+use families::{BalanceLine, Balances, Parsed, Sources, SubjectLine, View, World};
 use ledger::{Explanation, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
@@ -17,6 +18,8 @@ pub(crate) struct SnapshotView<'a> {
     /// None while the policies are being compiled.
     fresh: Option<&'a Fresh>,
     balances: HashMap<Arc<str>, Vec<BalanceLine>>,
+    /// What families made of many objects, which do not change here.
+    derived: RefCell<HashMap<String, Parsed>>,
 }
 
 impl<'a> SnapshotView<'a> {
@@ -29,7 +32,7 @@ impl<'a> SnapshotView<'a> {
         for lines in balances.values_mut() {
             lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
         }
-        Self { snapshot, fresh, balances }
+        Self { snapshot, fresh, balances, derived: RefCell::default() }
     }
 
     /// The namespaces that a policy looks into.
@@ -55,6 +58,15 @@ impl Balances for Numbers<'_> {
 impl World for SnapshotView<'_> {
     fn now_ms(&self) -> i64 {
         self.snapshot.clock_ms
+    }
+
+    fn derived(&self, name: &str, _: Sources<'_>, make: &dyn Fn() -> Parsed) -> Parsed {
+        if let Some(known) = self.derived.borrow().get(name) {
+            return known.clone();
+        }
+        let made = make();
+        self.derived.borrow_mut().insert(name.to_owned(), made.clone());
+        made
     }
 
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {

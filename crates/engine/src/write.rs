@@ -9,6 +9,7 @@ use ledger::Terms;
 use rules::cel::Foresight;
 use rules::{Compiled, GroupResource};
 
+use crate::accompany::Accompanied;
 use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
 use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
@@ -113,6 +114,21 @@ impl Engine {
             Ready::Delete { stored, .. } if dry_run => return Ok(self.would_be(stored)),
             Ready::Delete { stored, last } => return Ok(self.delete(stored, last)),
         };
+        let company = match put.status {
+            true => Vec::new(),
+            false => self.company(&put.accompanied(now_ms))?,
+        };
+        if !company.is_empty() {
+            let asked = match self.ask(&put.key, &put.draft, put.terms) {
+                Ok(asked) => asked,
+                Err(why) => return Err(self.put_off(put, why)),
+            };
+            let (ruling, relief) = self.rule_with(&put.accompanied(now_ms), asked, company)?;
+            return Ok(match dry_run {
+                true => self.preview(put),
+                false => self.put_with(put.ruled(ruling, now_ms), relief),
+            });
+        }
         let (ruling, relief) = match self.decide(&put.key, &put.draft, put.terms) {
             Err(Refused::Denied(denials)) => {
                 let refused = RefusedDraft { key: &put.key, draft: &put.draft, terms: put.terms, now_ms };
@@ -156,6 +172,13 @@ impl Engine {
             let namespace = makes_namespace.then(|| key.name.clone());
             let one = self.ready(key, kind, now_ms, &made).map_err(|refused| (place, refused))?;
             made.extend(namespace);
+            if let Ready::Put(put) = &one
+                && !put.status
+                && !self.company(&put.accompanied(now_ms)).map_err(|refused| (place, refused))?.is_empty()
+            {
+                let why = format!("{} comes with other objects, and is written alone", put.key);
+                return Err((place, self.refusal(&put.key, why)));
+            }
             let asked = match &one {
                 Ready::Put(put) => self.ask(&put.key, &put.draft, put.terms).map_err(|refused| (place, refused))?,
                 Ready::Delete { .. } => None,
@@ -343,6 +366,10 @@ impl Engine {
 }
 
 impl ReadyPut {
+    fn accompanied(&self, now_ms: i64) -> Accompanied<'_> {
+        Accompanied { key: &self.key, draft: &self.draft, before: self.before.as_deref(), terms: self.terms, now_ms }
+    }
+
     /// The write itself, on its way back to its sender.
     fn kind(self) -> WriteKind {
         let ReadyPut { draft, before, expect, status, .. } = self;

@@ -12,6 +12,7 @@ use rules::GroupResource;
 use serde_json::Value;
 
 use crate::family::Change;
+use crate::identity::Origin;
 use crate::refusal::Denial;
 
 /// Where an object is, or would be.
@@ -52,6 +53,18 @@ pub struct RefusedWrite<'a> {
     pub denials: &'a [Denial],
 }
 
+/// A write that nobody has refused yet, asked about before it is decided.
+#[derive(Clone, Copy)]
+pub struct Writing<'a> {
+    pub resource: &'a GroupResource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub object: &'a Value,
+    /// None for a new object.
+    pub old: Option<&'a Value>,
+    pub origin: &'a Origin,
+}
+
 /// How much one object takes, or would take, of one account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargeLine {
@@ -75,8 +88,8 @@ pub enum Affected {
 /// Companions one object may have. They are looked for whenever it changes, and few policies that make any share a namespace.
 pub const COMPANIONS_MAX: usize = 4;
 
-/// An object made for another, in the same namespace, to make the room it needs. It gets its uid and its time where it is
-/// stored. When the other object changes or goes, the family is asked what it must be then.
+/// An object made for another, in the same namespace: to make the room it needs, or because it comes with it
+/// ([`Family::accompany`](crate::Family::accompany)). It gets its uid and its time where it is stored. When the other object changes or goes, the family is asked what it must be then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Companion {
     pub resource: GroupResource,
@@ -84,8 +97,8 @@ pub struct Companion {
     pub number: usize,
     pub name: String,
     pub object: Value,
-    /// The object of the policy whose limit it moves.
-    pub quota: (GroupResource, String),
+    /// The object of the policy whose limit it moves, if it does.
+    pub quota: Option<(GroupResource, String)>,
 }
 
 /// The uid of an object's n-th companion: found again without an index, and nobody else's.

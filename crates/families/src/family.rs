@@ -8,7 +8,7 @@ use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, Reach};
 use serde_json::Value;
 
-use crate::consequence::{Affected, Cause, Must};
+use crate::consequence::{Affected, Cause, Companion, Must, Writing};
 use crate::identity::Origin;
 use crate::manifest::{Manifest, Plural, Plurals, holds};
 use crate::metrics::{Samples, Survey};
@@ -159,6 +159,17 @@ pub trait Family: Send + Sync {
     /// family watches, before anything is read.
     fn may_affect(&self, resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
         holds(self.manifest().watched, resource)
+    }
+
+    /// Whether objects of this resource may come with others: asked of every write where [`Manifest::accompanies`] is set.
+    fn may_accompany(&self, _resource: &GroupResource, _world: &dyn World) -> bool {
+        false
+    }
+
+    /// What an object comes with: written, decided and refused together with it. Asked in the step, before it is decided, and not
+    /// about what reports a status. `Err` refuses the write.
+    fn accompany(&self, _writing: &Writing<'_>, _view: &dyn View) -> Result<Vec<Companion>, Refusal> {
+        Ok(Vec::new())
     }
 
     /// What an object must be, whoever wrote it. `object.object` is null for one that is not there. `Err` refuses the write,

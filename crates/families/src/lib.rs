@@ -16,8 +16,8 @@ mod view;
 mod virtuals;
 
 pub use consequence::{
-    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Must, Place, RefusedWrite, companion_uid, is_marked,
-    marked_uid,
+    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Must, Place, RefusedWrite, Writing, companion_uid,
+    is_marked, marked_uid,
 };
 pub(crate) use family::put_status;
 pub use family::{

@@ -49,6 +49,8 @@ pub struct Manifest {
     /// Whether the family is asked about every write ([`Family::check`](crate::Family::check)), and not only about those of its
     /// own policies and of what it projects.
     pub checks_everything: bool,
+    /// Whether objects that others write may come with objects of the family's ([`Family::accompany`](crate::Family::accompany)).
+    pub accompanies: bool,
     /// Resources that are answered without being stored.
     pub virtuals: &'static [VirtualResource],
     /// What the family tells whoever monitors it.
@@ -69,6 +71,7 @@ impl Manifest {
         watched: &[],
         meaning: &[],
         checks_everything: false,
+        accompanies: false,
         virtuals: &[],
         metrics: &[],
     };

@@ -70,7 +70,7 @@ pub fn companions(refused: &RefusedWrite<'_>, view: &dyn View) -> Option<Vec<Com
             resource: claims(),
             number,
             name: claim,
-            quota: (denial.resource.clone(), denial.name.to_string()),
+            quota: Some((denial.resource.clone(), denial.name.to_string())),
         });
     }
     Some(companions)

@@ -98,7 +98,7 @@ impl Family for Restaurant {
                     number: 0,
                     object: json!({"metadata": {"name": name, "namespace": refused.namespace}, "spec": {"seats": 1}}),
                     name,
-                    quota: (MENUS.resource(), "menu".into()),
+                    quota: Some((MENUS.resource(), "menu".into())),
                 })]
             }
             Cause::Refused(_) | Cause::Shown { .. } => Vec::new(),
