@@ -1,0 +1,74 @@
+//! Amberflo: the present rate of a meter, or its latest hour where dimensions are asked about.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::number::json_nanos;
+use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage};
+
+const KEY: &str = "x-api-key";
+
+pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure> {
+    let nanos = match question.conditions.is_empty() {
+        true => {
+            let (name, entity) = (escaped(&question.meter), escaped(&question.entity));
+            let path = format!("/usage/current-usage-rate?meterApiName={name}&customerId={entity}");
+            let text = meter.send(Method::GET, &path, Some(KEY), String::new()).await?;
+            rate(&text, meter.empty_is_zero)?
+        }
+        false => {
+            let text = meter.send(Method::POST, "/usage", Some(KEY), body(question).to_string()).await?;
+            latest(&text, question, meter.empty_is_zero)?
+        }
+    };
+    Ok(Reading { nanos, at_ms: question.at_ms })
+}
+
+fn rate(text: &str, empty_is_zero: bool) -> Result<i128, Failure> {
+    let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
+    match &answer["rate"] {
+        Value::Null => nothing(empty_is_zero),
+        rate => json_nanos(rate).ok_or_else(|| garbage(text)),
+    }
+}
+
+fn nothing(empty_is_zero: bool) -> Result<i128, Failure> {
+    if empty_is_zero { Ok(0) } else { Err(Failure::Unavailable("the meter has no numbers".into())) }
+}
+
+/// Filters name the values that are let in; whatever else is asked for is grouped, and chosen here.
+fn body(question: &Question) -> Value {
+    let mut filter = serde_json::Map::new();
+    filter.insert(question.entity_label.clone(), json!([question.entity]));
+    let mut groups = Vec::new();
+    for (dimension, condition) in &question.conditions {
+        match condition {
+            Condition::In(values) => drop(filter.insert(dimension.clone(), json!(values))),
+            _ => groups.push(dimension),
+        }
+    }
+    let now = question.at_ms / 1000;
+    json!({
+        "meterApiName": question.meter, "aggregation": "MAX", "timeGroupingInterval": "HOUR",
+        "timeRange": {"startTimeInSeconds": now - 7200, "endTimeInSeconds": now}, "filter": filter, "groupBy": groups,
+    })
+}
+
+fn latest(text: &str, question: &Question, empty_is_zero: bool) -> Result<i128, Failure> {
+    let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
+    let groups = answer["clientMeters"].as_array().ok_or_else(|| garbage(text))?;
+    let (mut sum, mut found) = (0i128, false);
+    for group in groups {
+        let info = &group["group"]["groupInfo"];
+        let grouped = question.conditions.iter().filter(|(_, condition)| !matches!(condition, Condition::In(_)));
+        if !grouped.into_iter().all(|(dimension, condition)| condition.holds(info[dimension].as_str())) {
+            continue;
+        }
+        let values = group["values"].as_array().ok_or_else(|| garbage(text))?;
+        let Some(last) = values.iter().max_by_key(|one| one["secondsSinceEpochUtc"].as_i64()) else { continue };
+        let nanos = json_nanos(&last["value"]).ok_or_else(|| garbage(text))?;
+        sum = sum.checked_add(nanos).ok_or_else(|| garbage(text))?;
+        found = true;
+    }
+    if found { Ok(sum) } else { nothing(empty_is_zero) }
+}
