@@ -5,6 +5,7 @@
 
 pub mod capsule;
 mod consequence;
+pub mod datum;
 pub mod family;
 pub mod identity;
 pub mod karmada;
@@ -38,6 +39,7 @@ pub fn all(settings: &Settings) -> Families {
         Arc::new(kubernetes::Kubernetes::new(settings.kubernetes.clone())),
         Arc::new(capsule::Capsule::new(settings.capsule.clone())),
         Arc::new(karmada::Karmada::new(settings.karmada.clone())),
+        Arc::new(datum::Datum::new(settings.datum.clone())),
     ])
 }
 
@@ -47,6 +49,7 @@ pub struct Settings {
     pub kubernetes: kubernetes::Settings,
     pub capsule: capsule::Settings,
     pub karmada: karmada::Settings,
+    pub datum: datum::Settings,
 }
 
 impl Settings {
@@ -54,10 +57,11 @@ impl Settings {
     pub fn choose_controllers(&mut self, is_chosen: impl Fn(&str) -> bool) {
         self.capsule.loops.retain(|name| is_chosen(name));
         self.karmada.loops.retain(|name| is_chosen(name));
+        self.datum.loops.retain(|name| is_chosen(name));
     }
 }
 
 /// The names of the families' controllers that an operator may choose among. One without a name always runs.
 pub fn controller_names() -> Vec<&'static str> {
-    [&capsule::loops::NAMES[..], &karmada::loops::NAMES].concat()
+    [&capsule::loops::NAMES[..], &karmada::loops::NAMES, &datum::loops::NAMES].concat()
 }

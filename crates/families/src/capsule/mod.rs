@@ -24,6 +24,11 @@
 
 mod claim;
 mod definitions;
+pub(crate) use targets::Target;
+
+pub(crate) mod schemas {
+    pub use super::definitions::{age, column, conditions, list};
+}
 mod in_use;
 mod jit;
 pub mod loops;

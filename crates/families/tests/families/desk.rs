@@ -17,6 +17,8 @@ pub struct Desk {
     pub families: Families,
     /// How many were given.
     pub uids: u128,
+    /// The moment of the next write.
+    pub now_ms: i64,
 }
 
 /// `pods` or `buckets.s3.example.com`.
@@ -32,7 +34,7 @@ impl Desk {
 
     pub fn with(settings: Settings) -> Desk {
         let families = families::all(&settings);
-        Desk { desk: engine::desk::Desk::new(families.clone()), families, uids: 0 }
+        Desk { desk: engine::desk::Desk::new(families.clone()), families, uids: 0, now_ms: 0 }
     }
 
     /// Forgets what is only in memory and starts again from what was kept.
@@ -93,9 +95,9 @@ impl Desk {
 
     fn write(&mut self, (key, kind): (ObjectKey, WriteKind)) -> Result<(), String> {
         let (foresight, origin) = (Foresight::None, Origin::default());
-        let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: 0, foresight, origin });
+        let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight, origin });
         // What one status tells may be told by another.
-        assert!((0..8).any(|_| self.desk.publish(0) == 0), "every status comes to rest");
+        assert!((0..8).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
         let report = self.desk.engine.snapshot().audit();
         assert_eq!((report.differences, report.missing, report.broken), (vec![], 0, vec![]));
         written.map(drop).map_err(|refused| self.words(refused))
@@ -110,6 +112,18 @@ impl Desk {
             Refused::Invalid(errors) => join(&errors),
             other => format!("{other:?}"),
         }
+    }
+
+    /// Forgets what is only in memory and starts again.
+    pub fn restart(&mut self) {
+        let desk = std::mem::replace(&mut self.desk, engine::desk::Desk::new(self.families.clone()));
+        self.desk = desk.again();
+        assert!((0..8).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
+    }
+
+    /// All objects of a resource, as they are stored.
+    pub fn all(&self, of: &GroupResource) -> Vec<Value> {
+        self.desk.list(of).map(|object| object.value()).collect()
     }
 
     /// An object as readers see it.

@@ -275,7 +275,7 @@ mod tests {
             let controllers = list.iter().map(|&name| name.to_owned()).collect();
             let config = Config { controllers, ..Config::default() };
             let settings = crate::serve::settings(&config).expect("settings");
-            [settings.capsule.loops, settings.karmada.loops].concat()
+            [settings.capsule.loops, settings.karmada.loops, settings.datum.loops].concat()
         };
         assert_eq!(loops(&["*"]), families::controller_names());
         assert!(!loops(&["*", "-resourcepool"]).contains(&"resourcepool"));

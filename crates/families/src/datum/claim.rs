@@ -1,0 +1,198 @@
+//! ResourceQuotaClaim, read: what is asked for, and by which dimensions.
+
+use std::collections::BTreeSet;
+
+use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, given, items, text};
+use quantity::Amount;
+use serde_json::{Value, json};
+
+use super::catalog::{Catalog, as_text, is_scope};
+use super::selector::{Dimensions, check_value};
+use super::units::Unit;
+use crate::Admission;
+
+/// Holds a claim until what it has is let go of.
+pub const FINALIZER: &str = "quota.datumapis.com/usage-release";
+/// Requests of one claim.
+const RESOURCES_MAX: usize = 64;
+const DIMENSIONS_MAX: usize = 32;
+
+/// One resource of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub name: String,
+    pub amount: Amount,
+    pub unit: Unit,
+    pub dimensions: Dimensions,
+}
+
+/// A claim that can be decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub requests: Vec<Request>,
+    /// Namespace and name of the grant it names.
+    pub grant: Option<(String, String)>,
+}
+
+/// Why it cannot, in the words of conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What of a claim can be counted, and what is wrong with the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    pub claim: Claim,
+    pub invalid: Vec<Invalid>,
+}
+
+impl Parts {
+    pub fn read(object: &Value, catalog: &Catalog) -> Parts {
+        let mut invalid = Vec::new();
+        let reference = |field: &str| text(object, &["spec", "resourceRef", field]);
+        if reference("kind").is_empty() || reference("name").is_empty() {
+            let message = "spec.resourceRef: kind and name are required".into();
+            invalid.push(Invalid { reason: "InvalidResourceRef", message });
+        }
+        let listed = items(object, &["spec", "resources"]);
+        if listed.is_empty() || listed.len() > RESOURCES_MAX {
+            let message = format!("spec.resources: must have 1 to {RESOURCES_MAX} entries");
+            invalid.push(Invalid { reason: "InvalidResourceRef", message });
+        }
+        let mut requests: Vec<Request> = Vec::with_capacity(listed.len());
+        for (index, entry) in listed.iter().take(RESOURCES_MAX).enumerate() {
+            match Request::read(index, entry, object, catalog) {
+                Ok(request) => requests.push(request),
+                Err(wrong) => invalid.push(wrong),
+            }
+        }
+        let grant = given(object, &["spec", "grantRef"]).map(|grant| {
+            let namespace = match text(grant, &["namespace"]) {
+                "" => text(object, &["metadata", "namespace"]),
+                named => named,
+            };
+            (namespace.to_owned(), text(grant, &["name"]).to_owned())
+        });
+        Parts { claim: Claim { requests, grant }, invalid }
+    }
+}
+
+impl Request {
+    fn read(index: usize, entry: &Value, object: &Value, catalog: &Catalog) -> Result<Request, Invalid> {
+        let invalid = |reason, message: String| Err(Invalid { reason, message });
+        let name = text(entry, &["name"]);
+        let Some(definition) = catalog.get(name) else {
+            let why = format!("spec.resources[{index}].name: no ServiceQuotaDefinition defines {name:?}");
+            return invalid("UnknownResourceName", why);
+        };
+        let mut dimensions = Dimensions::new();
+        for source in [at(object, &["spec", "dimensions"]), at(entry, &["dimensions"])] {
+            for (key, value) in source.and_then(Value::as_object).into_iter().flatten() {
+                let Some(value) = value.as_str().filter(|_| !is_scope(key) && definition.allows(key)) else {
+                    let why = format!("spec.resources[{index}].dimensions: {key:?} is no dimension of {name:?}");
+                    return invalid("InvalidDimension", why);
+                };
+                dimensions.insert(key.clone(), value.to_owned());
+            }
+        }
+        let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
+        let amount = match definition.unit.read(&quantity) {
+            Ok(amount) if amount.is_zero() => Err("must be greater than 0".to_owned()),
+            other => other,
+        };
+        match amount {
+            Ok(amount) => Ok(Request { name: name.into(), amount, unit: definition.unit, dimensions }),
+            Err(why) => invalid("InvalidQuantity", format!("spec.resources[{index}].quantity: {quantity:?} {why}")),
+        }
+    }
+}
+
+/// What is wrong with a claim whatever is defined and granted.
+pub fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = Path::new("spec");
+    let reference = spec.child("resourceRef");
+    for field in ["kind", "name"] {
+        if text(object, &["spec", "resourceRef", field]).is_empty() {
+            errors.push(FieldError::required(reference.child(field), "the object that will consume"));
+        }
+    }
+    dimensions(at(object, &["spec", "dimensions"]), &spec.child("dimensions"), &mut errors);
+    let (listed, resources) = (items(object, &["spec", "resources"]), spec.child("resources"));
+    if listed.is_empty() {
+        errors.push(FieldError::required(resources, "at least one resource"));
+    }
+    if listed.len() > RESOURCES_MAX {
+        errors.push(FieldError::too_many(resources, listed.len(), RESOURCES_MAX));
+    }
+    let mut known = BTreeSet::new();
+    for (index, entry) in listed.iter().take(RESOURCES_MAX).enumerate() {
+        let place = resources.index(index);
+        let name = text(entry, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(place.child("name"), "the name of a defined resource"));
+        }
+        let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
+        if quantity.is_empty() {
+            errors.push(FieldError::required(place.child("quantity"), "how much of it"));
+        } else if quantity.starts_with('-') {
+            errors.push(FieldError::invalid(place.child("quantity"), quantity, "must be greater than 0"));
+        }
+        dimensions(at(entry, &["dimensions"]), &place.child("dimensions"), &mut errors);
+        let said = at(entry, &["dimensions"]).map(Value::to_string).unwrap_or_default();
+        if !known.insert((name, said)) {
+            errors.push(FieldError::duplicate(place.child("name"), name));
+        }
+    }
+    if let Some(grant) = given(object, &["spec", "grantRef"])
+        && text(grant, &["name"]).is_empty()
+    {
+        errors.push(FieldError::required(spec.child("grantRef").child("name"), "the grant to claim from"));
+    }
+    errors
+}
+
+fn dimensions(given: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let entries = given.and_then(Value::as_object);
+    if let Some(many) = entries.filter(|entries| entries.len() > DIMENSIONS_MAX) {
+        errors.push(FieldError::too_many(path, many.len(), DIMENSIONS_MAX));
+    }
+    for (key, value) in entries.into_iter().flatten() {
+        if is_scope(key) {
+            errors
+                .push(FieldError::forbidden(path.key(key), "its value is the project's, and not the claim's to give"));
+        }
+        check_value(value.as_str().unwrap_or_default(), &path.key(key), errors);
+    }
+}
+
+/// A claim is held until it is released.
+pub fn admit(request: &mut Admission<'_>) {
+    let leaves = at(request.object, &["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
+    if leaves || request.old.is_some() {
+        return;
+    }
+    let Some(metadata) = request.object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if finalizers.is_null() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|one| one == FINALIZER)
+    {
+        list.push(FINALIZER.into());
+    }
+}
+
+/// Whether it is on its way out.
+pub fn leaves(claim: &Value) -> bool {
+    given(claim, &["metadata", "deletionTimestamp"]).is_some()
+}
+
+/// Whether it has let go, or may: nothing is left that holds it for the sake of its charge.
+pub fn is_released(claim: &Value) -> bool {
+    leaves(claim) && !items(claim, &["metadata", "finalizers"]).iter().any(|one| one == FINALIZER)
+}

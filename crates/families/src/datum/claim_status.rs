@@ -1,0 +1,273 @@
+//! What a claim tells of itself: phase, conditions, what was granted; written with the decision.
+
+use std::sync::Arc;
+
+use kinds::conditions;
+use kinds::fields::{at, text};
+use ledger::{ExplainedLine, SubjectId};
+use quantity::Amount;
+use rules::policy_name;
+use serde_json::{Map, Value, json};
+
+use super::EFFECTIVE;
+use super::catalog::Catalog;
+use super::claim::{Claim, Invalid, Parts, Request};
+use super::effective;
+use super::entity::{Entities, Entity};
+use super::metered::{OnUnavailable, Sample, Samples};
+use super::table::{BucketAccount, CLAIMS, Cover, Limited, Table, UNCOVERED};
+use crate::{Balances, Projected, View, put_status};
+
+/// The grants that a claim is held against: its project's, and its organization's.
+struct Held {
+    table: Table,
+    samples: Samples,
+}
+
+/// How a claim stands.
+enum State {
+    Granted(Vec<Value>),
+    Invalid(Invalid),
+    /// No grant covers it.
+    Uncovered {
+        reason: &'static str,
+        message: String,
+    },
+    /// A meter has not been asked yet, or does not answer.
+    Pending {
+        reason: &'static str,
+        message: String,
+    },
+    Exceeded {
+        message: String,
+    },
+}
+
+pub fn project(claim: &mut Value, balances: &dyn Balances) -> Projected {
+    let Some(view) = balances.view() else { return Projected::Unchanged };
+    let state = state(claim, view);
+    let mut status = claim.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    fill(&mut status, claim, &state, &kinds::time::text(view.now_ms()));
+    put_status(claim, status)
+}
+
+fn state(claim: &Value, view: &dyn View) -> State {
+    let catalog = Catalog::of(view);
+    let namespace = text(claim, &["metadata", "namespace"]);
+    let held = held(namespace, &catalog, view);
+    let subject = kinds::uid::parse(text(claim, &["metadata", "uid"])).unwrap_or(SubjectId(0));
+    let Parts { claim: read, invalid } = Parts::read(claim, &catalog);
+    if is_granted(subject, &held, view) {
+        return State::Granted(granted(&read, namespace, &held));
+    }
+    if let Some(invalid) = invalid.into_iter().next() {
+        return State::Invalid(invalid);
+    }
+    for request in &read.requests {
+        let covers = held.iter().map(|one| one.table.cover(&read, request, namespace));
+        for cover in covers {
+            if let Cover::Nobody { reason, message } = cover {
+                return State::Uncovered { reason, message };
+            }
+        }
+    }
+    if held.is_empty() {
+        let message = format!("namespace \"{namespace}\" belongs to no project yet");
+        return State::Uncovered { reason: "GrantNotFound", message };
+    }
+    blocked(&view.blocking(subject), &held)
+}
+
+/// Whether it is charged, and waits for nothing.
+fn is_granted(subject: SubjectId, held: &[Held], view: &dyn View) -> bool {
+    if view.waits(subject) {
+        return false;
+    }
+    let Some(project) = held.first() else { return false };
+    let policy = policy_name(&EFFECTIVE.resource(), "", &project.table.entity.object_name());
+    view.explain(subject).lines.iter().any(|line| *line.key.policy == *policy && &*line.key.resource == CLAIMS)
+}
+
+fn held(namespace: &str, catalog: &Arc<Catalog>, view: &dyn View) -> Vec<Held> {
+    let entities = Entities::of(view);
+    let Some(project) = entities.project(namespace) else { return Vec::new() };
+    let organization = entities.organization(project).map(Entity::organization);
+    let known = [Some(Entity::project(project)), organization].into_iter().flatten();
+    let stored = known.filter_map(|entity| Some((effective::stored(&entity, view)?, entity)));
+    let held = stored.map(|(object, entity)| Held {
+        table: Table::read(&entity.object_name(), &object, catalog.clone()),
+        samples: Samples::read(&object),
+    });
+    held.collect()
+}
+
+fn granted(claim: &Claim, namespace: &str, held: &[Held]) -> Vec<Value> {
+    let shown = |request: &Request| {
+        let mut shown = json!({"name": request.name, "quantity": request.unit.show(request.amount)});
+        if !request.dimensions.is_empty() {
+            shown["dimensions"] = json!(request.dimensions);
+        }
+        for one in held {
+            if let Cover::Here(limited, dimensions) = one.table.cover(claim, request, namespace)
+                && let Some((bucket, _)) = limited.matching(&dimensions).next()
+            {
+                shown["bucket"] = json!({"entity": one.table.entity.kind(), "selector": bucket.written});
+            }
+        }
+        shown
+    };
+    claim.requests.iter().map(shown).collect()
+}
+
+/// What the accounts that have too little say.
+fn blocked(lines: &[ExplainedLine], held: &[Held]) -> State {
+    let mut exceeded = Vec::new();
+    let mut pending = None;
+    for line in lines.iter().filter(|line| &*line.key.resource != UNCOVERED) {
+        let Some((one, limited, bucket)) = find(line, held) else { continue };
+        if let Some(state) = unmeasured(one, limited, bucket, line) {
+            pending = Some(state);
+            continue;
+        }
+        exceeded.push(too_little(one, limited, bucket, line));
+    }
+    match (exceeded.is_empty(), pending) {
+        (true, Some(pending)) => pending,
+        (true, None) => State::Pending { reason: "PendingQuotaCheck", message: "Quota check is pending.".into() },
+        (false, _) => State::Exceeded { message: exceeded.join("; ") },
+    }
+}
+
+fn find<'a>(line: &ExplainedLine, held: &'a [Held]) -> Option<(&'a Held, &'a Limited, &'a BucketAccount)> {
+    held.iter().find_map(|one| {
+        let policy = policy_name(&EFFECTIVE.resource(), "", &one.table.entity.object_name());
+        let all = one
+            .table
+            .resources
+            .values()
+            .flat_map(|limited| limited.buckets.iter().map(move |bucket| (limited, bucket)));
+        let mut all = all.filter(|(_, bucket)| *policy == *line.key.policy && *bucket.name == *line.key.resource);
+        all.next().map(|(limited, bucket)| (one, limited, bucket))
+    })
+}
+
+/// A bucket that is closed because nobody has measured it lately.
+fn unmeasured(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &ExplainedLine) -> Option<State> {
+    let source = limited.definition.source.as_ref()?;
+    let is_closed = line.balance.limit.amount() == Some(Amount::ZERO) && bucket.limit != Some(Amount::ZERO);
+    let name = &limited.definition.resource_name;
+    match held.samples.get(&bucket.name) {
+        Some(Sample::Unavailable { message }) => {
+            let message = format!("usage of {name} cannot be measured: {message}");
+            match source.on_unavailable {
+                OnUnavailable::Deny => Some(State::Uncovered { reason: "MeteringServiceUnavailable", message }),
+                _ => Some(State::Pending { reason: "MeteringServiceUnavailable", message }),
+            }
+        }
+        Some(Sample::Measured { unseen, .. }) if !is_closed || bucket.limit.is_some_and(|limit| *unseen >= limit) => {
+            None
+        }
+        _ => {
+            Some(State::Pending { reason: "PendingQuotaCheck", message: format!("usage of {name} is being measured") })
+        }
+    }
+}
+
+fn too_little(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &ExplainedLine) -> String {
+    let unit = limited.definition.unit;
+    let unseen = match held.samples.get(&bucket.name) {
+        Some(Sample::Measured { unseen, .. }) => *unseen,
+        _ => Amount::ZERO,
+    };
+    let used = line.balance.used.checked_add(unseen).unwrap_or(line.balance.used);
+    let limit = bucket.limit.map_or_else(|| "unlimited".to_owned(), |limit| unit.show(limit));
+    let wanted = line.amount.checked_sub(line.has).unwrap_or(line.amount);
+    exceeds(&held.table.entity, limited, bucket, &unit.show(wanted), &unit.show(used), &limit)
+}
+
+/// One account that says no, in a sentence.
+pub fn exceeds(
+    entity: &Entity,
+    limited: &Limited,
+    bucket: &BucketAccount,
+    requested: &str,
+    used: &str,
+    limit: &str,
+) -> String {
+    let (name, unit) = (&limited.definition.resource_name, &limited.definition.unit_name);
+    let of = match (limited.is_granted, bucket.selector.is_everything()) {
+        (false, _) => "default limit".to_owned(),
+        (true, true) => "bucket {}".to_owned(),
+        (true, false) => format!("bucket {{{}}}", bucket.selector.text()),
+    };
+    format!("{name} ({unit}) of {entity}, {of}: requested {requested}, used {used}, limit {limit}")
+}
+
+fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str) {
+    let generation = at(claim, &["metadata", "generation"]).filter(|generation| generation.is_i64());
+    let same_generation = generation == status.get("observedGeneration");
+    if let Some(generation) = generation {
+        status.insert("observedGeneration".into(), generation.clone());
+    }
+    let before = status.get("conditions").cloned().unwrap_or_default();
+    let valid = ("True", "ValidationSuccessful", "The claim is valid.".to_owned());
+    let unchecked = ("Unknown", "PendingQuotaCheck", "Quota check is pending.".to_owned());
+    let checked = ("True", "CheckSuccessful", "Quota was checked.".to_owned());
+    let (phase, reason, validated, quota, granted, message) = match state {
+        State::Granted(_) => {
+            let message = "The claim is granted.".to_owned();
+            ("Granted", "QuotaAvailable", valid, checked, ("True", "QuotaAvailable"), message)
+        }
+        State::Invalid(Invalid { reason, message }) => {
+            let validated = ("False", *reason, message.clone());
+            ("Denied", *reason, validated, unchecked, ("False", "ValidationFailed"), message.clone())
+        }
+        State::Uncovered { reason, message } => {
+            let quota = ("False", *reason, message.clone());
+            ("Denied", *reason, valid, quota, ("False", *reason), message.clone())
+        }
+        State::Pending { reason, message } => {
+            let quota = match *reason {
+                "PendingQuotaCheck" => ("Unknown", "PendingQuotaCheck", message.clone()),
+                other => ("False", other, message.clone()),
+            };
+            ("Pending", *reason, valid, quota, ("False", "AwaitingDecision"), message.clone())
+        }
+        State::Exceeded { message } => {
+            ("Denied", "QuotaExceeded", valid, checked, ("False", "QuotaExceeded"), message.clone())
+        }
+    };
+    let ready = match phase {
+        "Granted" => ("True", "ClaimGranted"),
+        "Denied" => ("True", "ClaimDenied"),
+        _ => ("False", "Processing"),
+    };
+    let list = [
+        ("Ready", ready.0, ready.1, message.as_str()),
+        ("Validated", validated.0, validated.1, validated.2.as_str()),
+        ("QuotaChecked", quota.0, quota.1, quota.2.as_str()),
+        ("Granted", granted.0, granted.1, message.as_str()),
+    ];
+    let conditions: Vec<Value> = list
+        .iter()
+        .map(|(kind, status, reason, message)| {
+            let mut condition = conditions::condition(kind, status, reason, message);
+            // What is granted anew, though it was granted before, is granted now.
+            let known = conditions::find(&before, kind).filter(|_| same_generation);
+            conditions::since(&mut condition, "lastTransitionTime", known, &["status", "reason"], now);
+            if let Some(generation) = generation {
+                condition["observedGeneration"] = generation.clone();
+            }
+            condition
+        })
+        .collect();
+    status.insert("phase".into(), json!(phase));
+    status.insert("reason".into(), json!(reason));
+    status.insert("message".into(), json!(message));
+    status.insert("conditions".into(), Value::Array(conditions));
+    let granted = match state {
+        State::Granted(granted) => json!(granted),
+        _ => json!([]),
+    };
+    status.insert("grantedResources".into(), granted);
+}

@@ -1,0 +1,239 @@
+//! Grants that make themselves: GrantCreationPolicy says which projects and organizations get one when they appear, QuotaPlan what
+//! those with that plan have. Each project and organization has a namespace of its own, in which these grants are.
+//!
+//! A grant that was made is as its policy or plan says in the commit that changes either; whoever edits it sees it mended.
+
+use std::sync::Arc;
+
+use kinds::field_error::{FieldError, Path};
+use kinds::fields::{at, given, items, text};
+use rules::GroupResource;
+use serde_json::{Map, Value, json};
+
+use super::claim_policy::{POLICY_LABEL, Trigger};
+use super::entity::{Entity, Level};
+use super::template::{Inputs, Template};
+use super::{GRANT_POLICIES, GRANTS, GROUP, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
+use crate::{Change, Must, Parsed, Place, View, World};
+
+/// Says that a grant was made, and by what.
+const PLAN_LABEL: &str = "quota.datumapis.com/plan";
+const FROM_POLICY: &str = "policy-";
+const FROM_PLAN: &str = "plan";
+/// The namespaces of organizations.
+const ORGANIZATION_NAMESPACE: &str = "organization-";
+
+pub struct GrantPolicy {
+    name: String,
+    trigger: Trigger,
+    labels: Map<String, Value>,
+    annotations: Vec<(String, Template)>,
+    limits: Value,
+}
+
+impl GrantPolicy {
+    /// Reads one; none where it is switched off.
+    pub fn read(object: &Value) -> Result<Option<GrantPolicy>, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let spec = Path::new("spec");
+        let place = spec.child("trigger");
+        let trigger = Trigger::read(object, &place, &mut errors);
+        let target = &trigger.target;
+        if !["Project", "Organization"].contains(&target.kind.as_str()) || target.group != RESOURCES_GROUP {
+            let resource = place.child("resource");
+            let why = format!("must be Project or Organization of {RESOURCES_GROUP}: these have grants");
+            errors.push(FieldError::invalid(resource.child("kind"), target.kind.as_str(), why));
+        }
+        let base = at(object, &["spec", "target", "resourceGrantTemplate"]);
+        let template = spec.child("target");
+        let template = template.child("resourceGrantTemplate");
+        let given_at = |path: &[&str]| base.and_then(|base| given(base, path));
+        super::limits::read(given_at(&["spec"]), &template.child("spec"), &mut errors);
+        if given_at(&["spec", "limits"]).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            let place = template.child("spec");
+            errors.push(FieldError::required(place.child("limits"), "what is granted"));
+        }
+        let labels = given_at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut annotations = Vec::new();
+        let place = template.child("metadata");
+        for (key, value) in given_at(&["metadata", "annotations"]).and_then(Value::as_object).into_iter().flatten() {
+            match Template::read(value.as_str().unwrap_or_default()) {
+                Ok(template) => annotations.push((key.clone(), template)),
+                Err(why) => {
+                    let place = place.child("annotations");
+                    errors.push(FieldError::invalid(place.key(key), value.clone(), why));
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        if object["spec"]["disabled"] == true {
+            return Ok(None);
+        }
+        let limits = given_at(&["spec", "limits"]).cloned().unwrap_or_default();
+        let name = text(object, &["metadata", "name"]).to_owned();
+        Ok(Some(GrantPolicy { name, trigger, labels, annotations, limits }))
+    }
+}
+
+/// What is wrong with a plan.
+pub fn plan_errors(plan: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    super::limits::read(given(plan, &["spec"]), &Path::new("spec"), &mut errors);
+    errors
+}
+
+fn policies(world: &dyn World) -> Vec<Arc<GrantPolicy>> {
+    let read = |object: &Value| -> Parsed { Arc::new(GrantPolicy::read(object).ok().flatten().map(Arc::new)) };
+    let parsed = world.parsed_everywhere(&GRANT_POLICIES.resource(), &read);
+    parsed.iter().filter_map(|one| one.downcast_ref::<Option<Arc<GrantPolicy>>>()?.clone()).collect()
+}
+
+/// The namespace of an entity, which is made with it.
+pub fn home(entity: &Entity) -> String {
+    match entity.level {
+        Level::Project => entity.name.clone(),
+        Level::Organization => format!("{ORGANIZATION_NAMESPACE}{}", entity.name),
+    }
+}
+
+/// Whose home a namespace is, where there is such a project or organization.
+fn at_home(namespace: &str, world: &dyn World) -> Option<(Entity, Arc<Value>)> {
+    let project = world.get(&PROJECTS.resource(), "", namespace).map(|object| (Entity::project(namespace), object));
+    project.or_else(|| {
+        let name = namespace.strip_prefix(ORGANIZATION_NAMESPACE)?;
+        let object = world.get(&ORGANIZATIONS.resource(), "", name)?;
+        Some((Entity::organization(name), object))
+    })
+}
+
+/// Everything made that a written object may change.
+pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
+    let grant = |entity: &Entity, name: &str| Place::new(GRANTS.resource(), &home(entity), name);
+    if PROJECTS.is(change.resource) || ORGANIZATIONS.is(change.resource) {
+        let entity = match PROJECTS.is(change.resource) {
+            true => Entity::project(change.name),
+            false => Entity::organization(change.name),
+        };
+        let mut places =
+            vec![Place::new(GroupResource::core("namespaces"), "", &home(&entity)), grant(&entity, FROM_PLAN)];
+        places.extend(policies(view).iter().map(|policy| grant(&entity, &format!("{FROM_POLICY}{}", policy.name))));
+        return places;
+    }
+    if change.resource.is("", "namespaces") {
+        // A home that comes after its project gets what is made in it.
+        let Some((entity, _)) = at_home(change.name, view).filter(|_| change.new.is_some() && change.old.is_null())
+        else {
+            return Vec::new();
+        };
+        let mut places = vec![grant(&entity, FROM_PLAN)];
+        places.extend(policies(view).iter().map(|policy| grant(&entity, &format!("{FROM_POLICY}{}", policy.name))));
+        return places;
+    }
+    let name = match () {
+        () if GRANT_POLICIES.is(change.resource) => format!("{FROM_POLICY}{}", change.name),
+        () if PLANS.is(change.resource) => FROM_PLAN.to_owned(),
+        () => return Vec::new(),
+    };
+    let mut places = Vec::new();
+    for (resource, of) in [(PROJECTS, Entity::project as fn(&str) -> Entity), (ORGANIZATIONS, Entity::organization)] {
+        for object in view.list(&resource.resource(), "") {
+            let is_meant = !PLANS.is(change.resource) || text(&object, &["spec", "plan"]) == change.name;
+            let entity = of(text(&object, &["metadata", "name"]));
+            places.extend(is_meant.then(|| grant(&entity, &name)));
+        }
+    }
+    places
+}
+
+/// The namespace of a project or organization, where it is missing.
+pub fn namespace(name: &str, object: &Value, view: &dyn View) -> Must {
+    if !object.is_null() {
+        return Must::AsItIs;
+    }
+    let Some((entity, owner)) = at_home(name, view) else { return Must::AsItIs };
+    if given(&owner, &["metadata", "deletionTimestamp"]).is_some() {
+        return Must::AsItIs;
+    }
+    Must::Be(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": name, "labels": {"kubernetes.io/metadata.name": name},
+            "ownerReferences": [{
+                "apiVersion": format!("{RESOURCES_GROUP}/{VERSION}"), "kind": entity.kind(), "name": entity.name,
+                "uid": text(&owner, &["metadata", "uid"]),
+            }],
+        },
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }))
+}
+
+/// What a grant must be: one that a policy or a plan makes is as that says, and goes with it.
+pub fn must_be(namespace: &str, name: &str, object: &Value, view: &dyn View) -> Must {
+    let is_made = |label: &str| !text(object, &["metadata", "labels", label]).is_empty();
+    let wanted = match name.strip_prefix(FROM_POLICY) {
+        Some(policy) => from_policy(policy, namespace, view),
+        None if name == FROM_PLAN => from_plan(namespace, view),
+        None => return Must::AsItIs,
+    };
+    match wanted {
+        None if object.is_null() => Must::AsItIs,
+        None if is_made(POLICY_LABEL) || is_made(PLAN_LABEL) => Must::Gone,
+        // Somebody's own, under a name that means nothing here.
+        None => Must::AsItIs,
+        Some((labels, annotations, entity, limits)) => {
+            let mut must = match object {
+                Value::Null => json!({
+                    "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourceQuotaGrant",
+                    "metadata": {"name": name, "namespace": namespace, "generation": 1},
+                }),
+                stored => stored.clone(),
+            };
+            for (field, entries) in [("labels", labels), ("annotations", annotations)] {
+                for (key, value) in entries {
+                    must["metadata"][field][&key] = value;
+                }
+            }
+            let group = RESOURCES_GROUP;
+            must["spec"] = json!({
+                "resourceRef": {"apiGroup": group, "kind": entity.kind(), "name": entity.name}, "limits": limits,
+            });
+            Must::differ(object, must)
+        }
+    }
+}
+
+type Made = (Map<String, Value>, Map<String, Value>, Entity, Value);
+
+fn from_policy(policy: &str, namespace: &str, view: &dyn View) -> Option<Made> {
+    let (entity, object) = at_home(namespace, view)?;
+    let policy = policies(view).into_iter().find(|one| one.name == policy)?;
+    if policy.trigger.target.kind != entity.kind() {
+        return None;
+    }
+    let (user, request) = (json!({}), json!({}));
+    let inputs = Inputs { object: &object, user: &user, request: &request };
+    // What cannot be evaluated grants nothing.
+    if !policy.trigger.holds(&policy.name, &inputs).unwrap_or(false) {
+        return None;
+    }
+    let mut labels = policy.labels.clone();
+    labels.insert(POLICY_LABEL.into(), json!(policy.name));
+    let mut annotations = Map::new();
+    for (key, template) in &policy.annotations {
+        annotations.insert(key.clone(), json!(template.render(&inputs).ok()?));
+    }
+    Some((labels, annotations, entity, policy.limits.clone()))
+}
+
+fn from_plan(namespace: &str, view: &dyn View) -> Option<Made> {
+    let (entity, object) = at_home(namespace, view)?;
+    let name = text(&object, &["spec", "plan"]);
+    let plan = view.get(&PLANS.resource(), "", name).filter(|_| !name.is_empty())?;
+    let limits = items(&plan, &["spec", "limits"]);
+    let mut labels = Map::new();
+    labels.insert(PLAN_LABEL.into(), json!(name));
+    (!limits.is_empty()).then(|| (labels, Map::new(), entity, Value::Array(limits.to_vec())))
+}

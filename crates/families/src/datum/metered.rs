@@ -1,0 +1,281 @@
+//! Usage that somebody else measures: where it is asked for, what was answered, and how much of a bucket that leaves.
+//!
+//! A meter lags, so that what it says is neither all nor all that is new. Of a sample M taken at t, X is what the ledger had granted
+//! long enough before t for the meter to show it; whatever M is above X nobody claimed. That rest is *unseen*, and for as long as the
+//! sample counts it is taken off the bucket's limit: used is then max(L, M − R + G) at every moment, L being what is claimed, R what was let go
+//! of since t and G what was granted since. Where something cannot be told, the rest is taken for larger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kinds::field_error::{FieldError, Path};
+use kinds::fields::{given, items, text};
+use quantity::Amount;
+use rules::policy_name;
+use serde_json::{Map, Value, json};
+
+use super::catalog::Catalog;
+use super::entity::Entity;
+use super::table::{BucketAccount, Limited, Table};
+use super::{CLAIMS, EFFECTIVE};
+use crate::View;
+
+/// Claims of a bucket that are looked at to tell what its meter has seen; what the others have is taken for unclaimed.
+const HOLDERS_MAX: usize = 20_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnavailable {
+    Pend,
+    Deny,
+    LedgerOnly,
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    Prometheus,
+    Amberflo,
+    OpenMeter,
+}
+
+/// Where usage is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub kind: SourceKind,
+    pub endpoint: String,
+    pub meter: String,
+    /// The label, dimension or subject that holds the entity's name.
+    pub entity_label: String,
+    pub labels: BTreeMap<String, String>,
+    pub lag_ms: i64,
+    pub max_age_ms: i64,
+    pub timeout_ms: i64,
+    pub empty_is_zero: bool,
+    pub on_unavailable: OnUnavailable,
+    /// Namespace, name and key of the secret that opens it.
+    pub credentials: Option<(String, String, String)>,
+}
+
+impl Source {
+    /// Reads one; none where the ledger is the source.
+    pub fn read(source: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Option<Source> {
+        let source = source?;
+        let kind = match text(source, &["type"]) {
+            "" | "Ledger" => return None,
+            "Prometheus" => SourceKind::Prometheus,
+            "Amberflo" => SourceKind::Amberflo,
+            "OpenMeter" => SourceKind::OpenMeter,
+            other => {
+                let known = ["Amberflo", "Ledger", "OpenMeter", "Prometheus"];
+                errors.push(FieldError::not_supported(path.child("type"), other, &known));
+                return None;
+            }
+        };
+        let endpoint = text(source, &["endpoint"]);
+        if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
+            let why = "must be an address that begins with http:// or https://";
+            errors.push(FieldError::invalid(path.child("endpoint"), endpoint, why));
+        }
+        let meter = text(source, &["meter"]);
+        let is_metric = |byte: u8| byte.is_ascii_alphanumeric() || b"_:-.".contains(&byte);
+        if meter.is_empty() || meter.len() > 253 || !meter.bytes().all(is_metric) {
+            let why = "must be the name of a meter: letters, digits, '_', ':', '-' and '.'";
+            errors.push(FieldError::invalid(path.child("meter"), meter, why));
+        }
+        let mut labels = BTreeMap::new();
+        for (key, label) in given(source, &["dimensionLabels"]).and_then(Value::as_object).into_iter().flatten() {
+            labels.insert(key.clone(), label.as_str().unwrap_or_default().to_owned());
+        }
+        let entity_label = match (text(source, &["entityLabel"]), kind) {
+            ("", SourceKind::Prometheus) => "project",
+            ("", SourceKind::Amberflo) => "customerId",
+            ("", SourceKind::OpenMeter) => "subject",
+            (named, _) => named,
+        };
+        let is_label = |text: &str| {
+            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        };
+        let wrong = labels.values().map(String::as_str).chain([entity_label]).find(|label| !is_label(label));
+        if let Some(label) = wrong {
+            errors.push(FieldError::invalid(path.child("dimensionLabels"), label, "must be the name of a label"));
+        }
+        let mut time = |field: &str, default_ms: i64, most_ms: i64| match given(source, &[field]) {
+            None => default_ms,
+            Some(said) => {
+                let read = said.as_str().and_then(duration_ms).filter(|ms| *ms <= most_ms);
+                read.unwrap_or_else(|| {
+                    let why = format!("must be a time such as 500ms, 30s or 5m, of at most {}s", most_ms / 1000);
+                    errors.push(FieldError::invalid(path.child(field), said.clone(), why));
+                    default_ms
+                })
+            }
+        };
+        let (lag_ms, max_age_ms) = (time("lag", 30_000, 86_400_000), time("maxAge", 10_000, 3_600_000));
+        let timeout_ms = time("timeout", 5_000, 60_000);
+        let mut choice = |field: &str, known: [&'static str; 3]| match text(source, &[field]) {
+            "" => known[0],
+            said => known.into_iter().find(|one| *one == said && !one.is_empty()).unwrap_or_else(|| {
+                let known: Vec<&str> = known.into_iter().filter(|one| !one.is_empty()).collect();
+                errors.push(FieldError::not_supported(path.child(field), said, &known));
+                known[0]
+            }),
+        };
+        let on_unavailable = match choice("onUnavailable", ["Pend", "Deny", "LedgerOnly"]) {
+            "Deny" => OnUnavailable::Deny,
+            "LedgerOnly" => OnUnavailable::LedgerOnly,
+            _ => OnUnavailable::Pend,
+        };
+        let empty_is_zero = choice("emptyIs", ["Unavailable", "Zero", ""]) == "Zero";
+        let credentials = given(source, &["credentialsRef"]).map(|secret| {
+            let key = text(secret, &["key"]);
+            let key = if key.is_empty() { "token" } else { key };
+            (text(secret, &["namespace"]).to_owned(), text(secret, &["name"]).to_owned(), key.to_owned())
+        });
+        Some(Source {
+            kind,
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            meter: meter.to_owned(),
+            entity_label: entity_label.to_owned(),
+            labels,
+            lag_ms,
+            max_age_ms,
+            timeout_ms,
+            empty_is_zero,
+            on_unavailable,
+            credentials,
+        })
+    }
+}
+
+fn duration_ms(text: &str) -> Option<i64> {
+    let (number, each) = match text {
+        _ if text.ends_with("ms") => (text.strip_suffix("ms")?, 1),
+        _ if text.ends_with('s') => (text.strip_suffix('s')?, 1000),
+        _ if text.ends_with('m') => (text.strip_suffix('m')?, 60_000),
+        _ if text.ends_with('h') => (text.strip_suffix('h')?, 3_600_000),
+        _ => return None,
+    };
+    let number: u32 = number.parse().ok()?;
+    i64::from(number).checked_mul(each)
+}
+
+/// What was last answered about a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// So much is used that nobody claimed; known since.
+    Measured {
+        unseen: Amount,
+        value: Amount,
+        recorded_ms: i64,
+    },
+    Unavailable {
+        message: String,
+    },
+}
+
+/// Answers by resource and account.
+#[derive(Debug, Default)]
+pub struct Samples {
+    by_account: BTreeMap<String, Sample>,
+}
+
+impl Samples {
+    pub fn read(object: &Value) -> Samples {
+        let mut by_account = BTreeMap::new();
+        for entry in items(object, &["spec", "usage"]) {
+            let nanos = |field: &str| text(entry, &[field]).parse::<i128>().ok().map(Amount::from_nanos);
+            let sample = match (nanos("unseenNanos"), nanos("valueNanos"), entry["recordedAtMs"].as_i64()) {
+                (Some(unseen), Some(value), Some(recorded_ms)) => Sample::Measured { unseen, value, recorded_ms },
+                _ => Sample::Unavailable { message: text(entry, &["error"]).to_owned() },
+            };
+            by_account.insert(text(entry, &["account"]).to_owned(), sample);
+        }
+        Samples { by_account }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Sample)> {
+        self.by_account.iter()
+    }
+
+    pub fn get(&self, account: &str) -> Option<&Sample> {
+        self.by_account.get(account)
+    }
+}
+
+/// How far an account may rise, and until when that is so.
+pub struct Allowed {
+    pub limit: Option<Amount>,
+    pub until_ms: Option<i64>,
+}
+
+/// What a meter leaves of a bucket's limit. Without an answer that still counts nothing more is granted.
+pub fn allowed(limited: &Limited, bucket: &BucketAccount, samples: &Samples, now_ms: i64) -> Allowed {
+    let whole = Allowed { limit: bucket.limit, until_ms: None };
+    let (Some(source), Some(limit)) = (&limited.definition.source, bucket.limit) else { return whole };
+    let closed = Allowed { limit: Some(Amount::ZERO), until_ms: None };
+    match samples.get(&bucket.name) {
+        Some(Sample::Measured { unseen, recorded_ms, .. }) => {
+            let until_ms = recorded_ms.saturating_add(source.max_age_ms);
+            if now_ms > until_ms {
+                return if source.on_unavailable == OnUnavailable::LedgerOnly { whole } else { closed };
+            }
+            let left = limit.checked_sub(*unseen).unwrap_or(Amount::ZERO).max(Amount::ZERO);
+            Allowed { limit: Some(left), until_ms: Some(until_ms.saturating_add(1)) }
+        }
+        _ if source.on_unavailable == OnUnavailable::LedgerOnly => whole,
+        _ => closed,
+    }
+}
+
+/// The answers that an object keeps: of buckets that are there and metered. One that has just come in gets its moment, and what it
+/// says beyond what is claimed.
+pub fn kept_samples(object: &Value, spec: &Map<String, Value>, entity: &Entity, view: &dyn View) -> Value {
+    let written = items(object, &["spec", "usage"]);
+    if written.is_empty() {
+        return json!([]);
+    }
+    let shaped = json!({"spec": spec});
+    let table = Table::read(&entity.object_name(), &shaped, Catalog::of(view));
+    let accounts = table.accounts();
+    let mut seen = BTreeSet::new();
+    let mut kept = Vec::new();
+    for entry in written {
+        let name = text(entry, &["account"]);
+        let account =
+            accounts.iter().find(|(limited, bucket)| &*bucket.name == name && limited.definition.source.is_some());
+        let Some((limited, bucket)) = account.filter(|_| seen.insert(name.to_owned())) else { continue };
+        let mut entry = entry.clone();
+        let value = text(&entry, &["valueNanos"]).parse::<i128>().ok().filter(|value| *value >= 0);
+        if let Some(value) = value
+            && entry["recordedAtMs"].is_null()
+        {
+            let taken_ms = entry["takenAtMs"].as_i64().unwrap_or(0).min(view.now_ms());
+            let lag_ms = limited.definition.source.as_ref().map_or(0, |source| source.lag_ms);
+            let shown = shown_by_meter(entity, bucket, taken_ms.saturating_sub(lag_ms), view);
+            let unseen = value.saturating_sub(shown.nanos()).max(0);
+            entry["unseenNanos"] = json!(unseen.to_string());
+            entry["recordedAtMs"] = json!(view.now_ms());
+        }
+        kept.push(entry);
+    }
+    Value::Array(kept)
+}
+
+/// What was granted of a bucket at or before a moment, and is there still.
+fn shown_by_meter(entity: &Entity, bucket: &BucketAccount, before_ms: i64, view: &dyn View) -> Amount {
+    let policy = policy_name(&EFFECTIVE.resource(), "", &entity.object_name());
+    let mut shown = Amount::ZERO;
+    for holder in view.holders(&policy, &bucket.name, "", HOLDERS_MAX) {
+        if holder.account != bucket.name {
+            continue;
+        }
+        let claim = view.get(&CLAIMS.resource(), &holder.namespace, &holder.name);
+        let granted = claim.as_deref().and_then(|claim| kinds::conditions::of(claim, "Granted"));
+        let granted = granted.filter(|one| one["status"] == "True");
+        let since = granted.and_then(|one| kinds::time::read_ms(one["lastTransitionTime"].as_str()?));
+        // Times are written in seconds: it may have been at the end of that one.
+        if since.is_some_and(|since| since.saturating_add(999) <= before_ms) {
+            shown = shown.checked_add(holder.amount).unwrap_or(shown);
+        }
+    }
+    shown
+}

@@ -1,0 +1,92 @@
+//! What monitoring sees: claims by phase and reason, what is granted and used, and how meters fare.
+//!
+//! Limits and usage are what the EffectiveQuotaGrants show. Decisions are counted as they are seen in claims, from the start of the
+//! process on: one that is taken back before anybody looks is not.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kinds::fields::{items, text};
+use serde_json::Value;
+
+use super::metered::{Sample, Samples as Measured};
+use super::selector::Selector;
+use super::{CLAIMS, EFFECTIVE};
+use crate::metrics::{Metric, Samples, Survey};
+
+const OF_BUCKET: &[&str] = &["bucket", "entity", "entity_kind", "resource"];
+
+static GRANTED: Metric = Metric::counter("quota_claims_granted_total", &[], "Claims that were granted");
+static DENIED: Metric = Metric::counter("quota_claims_denied_total", &["reason"], "Claims that were denied");
+static CLAIMS_NOW: Metric = Metric::gauge("quota_claims", &["phase", "reason"], "Claims by what was decided");
+static LIMIT: Metric = Metric::gauge("quota_bucket_limit", OF_BUCKET, "What is granted, in the resource's unit");
+static USED: Metric = Metric::gauge("quota_bucket_used", OF_BUCKET, "What is used, in the resource's unit");
+static WAITING: Metric = Metric::gauge("quota_claims_waiting", &["entity", "entity_kind"], "Claims that wait");
+static METER_UP: Metric =
+    Metric::gauge("quota_meter_up", &["account", "entity", "entity_kind"], "Whether a bucket's meter answered last");
+
+pub static ALL: &[&Metric] = &[&GRANTED, &DENIED, &CLAIMS_NOW, &LIMIT, &USED, &WAITING, &METER_UP];
+
+/// Decisions, counted by whoever sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    granted: u64,
+    denied: BTreeMap<String, u64>,
+}
+
+impl Decisions {
+    pub fn note(&self, phase: &str, reason: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match phase {
+            "Granted" => counts.granted += 1,
+            "Denied" => *counts.denied.entry(reason.to_owned()).or_default() += 1,
+            _ => {}
+        }
+    }
+}
+
+pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
+    {
+        let counts = decisions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.put(&GRANTED, &[], counts.granted);
+        for (reason, count) in &counts.denied {
+            out.put(&DENIED, &[reason], count);
+        }
+    }
+    let mut claims: BTreeMap<(String, String), u64> = BTreeMap::new();
+    survey.each(&CLAIMS.resource(), &mut |claim| {
+        let said = |field: &str| text(claim, &["status", field]).to_owned();
+        *claims.entry((said("phase"), said("reason"))).or_default() += 1;
+    });
+    for ((phase, reason), count) in &claims {
+        out.put(&CLAIMS_NOW, &[phase, reason], count);
+    }
+    survey.each(&EFFECTIVE.resource(), &mut |object| entity(object, out));
+}
+
+fn entity(object: &Value, out: &mut Samples) {
+    let (kind, name) = (text(object, &["spec", "entity", "kind"]), text(object, &["spec", "entity", "name"]));
+    for resource in items(object, &["status", "resources"]) {
+        let named = text(resource, &["name"]);
+        for bucket in items(resource, &["buckets"]) {
+            let path = kinds::field_error::Path::new("selector");
+            let selector = Selector::read(bucket.get("selector"), &path, &mut Vec::new()).text();
+            let labels = [selector.as_str(), name, kind, named];
+            // Amounts that are no whole number of units are written in bytes, and a bucket may be without limit.
+            for (metric, field) in [(&LIMIT, "limit"), (&USED, "used")] {
+                let amount = text(bucket, &[field]);
+                if !amount.is_empty() && amount.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+                    out.put(metric, &labels, amount);
+                }
+            }
+        }
+    }
+    out.put(&WAITING, &[name, kind], object["status"]["claimsWaiting"].as_i64().unwrap_or(0));
+    for (account, sample) in Measured::read(object).iter() {
+        let up = u8::from(matches!(sample, Sample::Measured { .. }));
+        out.put(&METER_UP, &[account, name, kind], up);
+    }
+}

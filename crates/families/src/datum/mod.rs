@@ -1,0 +1,339 @@
+//! Datum's quotas (`quota.datumapis.com/v1alpha1`): services define what can be limited, administrators grant it to projects and
+//! organizations, workloads claim it, and a meter may tell what is really used.
+//!
+//! Start reading at [`effective`]: all grants of a project, or of an organization, come to one EffectiveQuotaGrant, which is the
+//! policy. [`table`] says which of its accounts a request is charged on, [`charging`] makes accounts and a rule of it, so that a claim
+//! is a subject that waits in line, oldest first, until all of it fits. [`catalog`] are the definitions, [`units`] what amounts mean,
+//! [`limits`] and [`selector`] what a grant says, [`entity`] which namespaces are whose, [`claim`] what is asked for,
+//! [`claim_status`] and [`grant_status`] what is told, [`metered`] what meters take off limits.
+//!
+//! What is decided once:
+//!
+//! - **Which grant**: the one a claim names, else those of its project, else those of the project's organization, else the
+//!   definition's default; the first that lists the resource, and no other. Several of one entity are added up by selector.
+//! - **Which bucket**: the narrowest that matches decides, unless the limit says `AllMatching`. Every bucket that matches counts.
+//! - **Granted is granted**: grants that shrink, move or go, and definitions that go, take nothing from anybody. A claim that
+//!   grows has to fit at once, or stays as it was.
+//! - **What cannot be counted is not granted**: a resource without definition, a bucket that no longer makes sense, a meter
+//!   that does not answer.
+
+mod catalog;
+mod charging;
+mod claim;
+mod claim_policy;
+mod claim_status;
+mod definitions;
+mod effective;
+mod entity;
+mod grant_policy;
+mod grant_status;
+mod limits;
+pub mod loops;
+mod metered;
+mod metrics;
+mod policy_definitions;
+mod schemas;
+mod selector;
+mod table;
+mod template;
+mod units;
+mod words;
+
+use kinds::fields::{given, items, text};
+use rules::{Compiled, GroupResource};
+use serde_json::Value;
+
+use crate::metrics::{Samples, Survey};
+use crate::{
+    Admission, Affected, Balances, Cause, Change, Companion, Denial, Family, Manifest, Must, Operation, Plural,
+    PolicyObject, Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, Writing,
+};
+
+pub const GROUP: &str = "quota.datumapis.com";
+pub const RESOURCES_GROUP: &str = "resources.datumapis.com";
+pub const VERSION: &str = "v1alpha1";
+/// Dimensions that every request has: whose it is.
+pub const PROJECT_KEY: &str = "resources.datumapis.com/project";
+pub const ORGANIZATION_KEY: &str = "resources.datumapis.com/organization";
+
+const DEFINITIONS: Plural = Plural(GROUP, "servicequotadefinitions");
+const CLAIMS: Plural = Plural(GROUP, "resourcequotaclaims");
+const GRANTS: Plural = Plural(GROUP, "resourcequotagrants");
+const EFFECTIVE: Plural = Plural(GROUP, "effectivequotagrants");
+const CLAIM_POLICIES: Plural = Plural(GROUP, "claimcreationpolicies");
+const GRANT_POLICIES: Plural = Plural(GROUP, "grantcreationpolicies");
+const PLANS: Plural = Plural(GROUP, "quotaplans");
+const NAMESPACES: Plural = Plural("", "namespaces");
+const PROJECTS: Plural = Plural(RESOURCES_GROUP, "projects");
+const ORGANIZATIONS: Plural = Plural(RESOURCES_GROUP, "organizations");
+
+/// What an operator may set about this family.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The loops that run, by name.
+    pub loops: Vec<&'static str>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { loops: loops::NAMES.to_vec() }
+    }
+}
+
+/// The family.
+#[derive(Default)]
+pub struct Datum {
+    settings: Settings,
+    decisions: metrics::Decisions,
+}
+
+impl Datum {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, decisions: metrics::Decisions::default() }
+    }
+}
+
+static MANIFEST: Manifest = Manifest {
+    name: "datum",
+    definitions: definitions::definitions,
+    policies: &[EFFECTIVE],
+    projected: &[CLAIMS, GRANTS, DEFINITIONS],
+    shaped: &[EFFECTIVE, CLAIMS, GRANTS, NAMESPACES],
+    watched: &[NAMESPACES, GRANTS, PROJECTS, ORGANIZATIONS, GRANT_POLICIES, PLANS, DEFINITIONS, EFFECTIVE, CLAIMS],
+    accompanies: true,
+    meaning: &[DEFINITIONS],
+    metrics: metrics::ALL,
+    ..Manifest::EMPTY
+};
+
+impl Family for Datum {
+    fn manifest(&self) -> &Manifest {
+        &MANIFEST
+    }
+
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
+        Ok(charging::compile(policy, world))
+    }
+
+    fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
+        match cause {
+            Cause::Written(change) if CLAIMS.is(change.resource) => {
+                // Only one that is on its way out has to be anything else.
+                let leaves = change.new.is_some_and(claim::leaves);
+                leaves.then(|| Affected::Object(place_of(change))).into_iter().collect()
+            }
+            Cause::Written(change) => {
+                let concerned =
+                    effective::concerned(change, view).into_iter().chain(grant_policy::concerned(change, view));
+                let mut affected: Vec<Affected> = concerned.map(Affected::Object).collect();
+                if DEFINITIONS.is(change.resource) {
+                    affected.extend(grants_that_name(change, view));
+                }
+                if EFFECTIVE.is(change.resource) {
+                    affected.extend(waiting(change, view));
+                    affected.extend(change.new.into_iter().flat_map(grants_of));
+                }
+                affected
+            }
+            // What is used of an entity is told by its grants.
+            Cause::Shown { resource, object } if EFFECTIVE.is(resource) => grants_of(object),
+            Cause::Shown { .. } | Cause::Moved { .. } | Cause::Refused(_) => Vec::new(),
+        }
+    }
+
+    fn may_affect(&self, resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
+        crate::holds(MANIFEST.watched, resource)
+    }
+
+    fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
+        if EFFECTIVE.is(object.resource) {
+            return Ok(effective::must_be(object.name, object.object, view));
+        }
+        if GRANTS.is(object.resource) {
+            return Ok(grant_policy::must_be(object.namespace, object.name, object.object, view));
+        }
+        if NAMESPACES.is(object.resource) {
+            return Ok(grant_policy::namespace(object.name, object.object, view));
+        }
+        if !CLAIMS.is(object.resource) || object.object.is_null() {
+            return Ok(Must::AsItIs);
+        }
+        Ok(match claim::leaves(object.object) {
+            true => released(object.object),
+            false => claim_policy::must_be(object.object, view),
+        })
+    }
+
+    fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+        match change.resource {
+            resource if DEFINITIONS.is(resource) => catalog::check(change, view),
+            resource if CLAIMS.is(resource) => claim_policy::check(change, view),
+            _ => Ok(()),
+        }
+    }
+
+    fn may_accompany(&self, resource: &GroupResource, world: &dyn World) -> bool {
+        claim_policy::looks_at(resource, world)
+    }
+
+    fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Vec<Companion>, Refusal> {
+        claim_policy::companions(writing, view)
+    }
+
+    fn rights(&self, change: &Change<'_>, world: &dyn World) -> Vec<Right> {
+        rights(change, world)
+    }
+
+    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
+        if CLAIMS.is(request.resource) && request.operation == Operation::Create {
+            claim::admit(request);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {
+        if request.operation == Operation::Status || !request.subresource.is_empty() {
+            return Remarks::default();
+        }
+        // What is stored already may be written again, and leave.
+        let leaves = given(request.object, &["metadata", "deletionTimestamp"]).is_some();
+        let is_same = request.old.is_some_and(|old| old.get("spec") == request.object.get("spec"));
+        if leaves || is_same {
+            return Remarks::default();
+        }
+        let errors = match request.resource {
+            resource if DEFINITIONS.is(resource) => catalog::validate(request.object, request.old),
+            resource if CLAIMS.is(resource) => claim::validate(request.object),
+            resource if GRANTS.is(resource) => grant_errors(request.object),
+            resource if CLAIM_POLICIES.is(resource) => {
+                claim_policy::ClaimPolicy::read(request.object).err().unwrap_or_default()
+            }
+            resource if GRANT_POLICIES.is(resource) => {
+                grant_policy::GrantPolicy::read(request.object).err().unwrap_or_default()
+            }
+            resource if PLANS.is(resource) => grant_policy::plan_errors(request.object),
+            _ => Vec::new(),
+        };
+        errors.into()
+    }
+
+    fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        match resource {
+            _ if CLAIMS.is(resource) => claim_status::project(object, balances),
+            _ if GRANTS.is(resource) => grant_status::grant(object, balances),
+            _ if DEFINITIONS.is(resource) => grant_status::definition(object, balances),
+            _ if EFFECTIVE.is(resource) => grant_status::effective(object, balances),
+            _ => Projected::Unchanged,
+        }
+    }
+
+    fn words(&self, denial: &Denial) -> Words {
+        words::words(denial).into()
+    }
+
+    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        loops::start(client, &self.settings.loops, &self.decisions)
+    }
+
+    fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
+        metrics::sample(&self.decisions, survey, out);
+    }
+}
+
+fn place_of(change: &Change<'_>) -> crate::Place {
+    crate::Place::new(change.resource.clone(), change.namespace, change.name)
+}
+
+/// The claim without what holds it; gone where nothing else does.
+fn released(claim: &Value) -> Must {
+    let held = items(claim, &["metadata", "finalizers"]);
+    let others: Vec<Value> = held.iter().filter(|one| *one != claim::FINALIZER).cloned().collect();
+    if others.is_empty() {
+        return Must::Gone;
+    }
+    let mut claim_now = claim.clone();
+    claim_now["metadata"]["finalizers"] = Value::Array(others);
+    Must::differ(claim, claim_now)
+}
+
+/// The grants that are added up in an object: they tell what is used, and whether that is known.
+fn grants_of(effective: &Value) -> Vec<Affected> {
+    let grants = items(effective, &["spec", "grants"]).iter();
+    let place = |one: &Value| crate::Place::new(GRANTS.resource(), text(one, &["namespace"]), text(one, &["name"]));
+    grants.map(|one| Affected::Status(place(one))).collect()
+}
+
+/// Waiting claims whose words are mended when what they wait for changes. Those further back say the same a little longer.
+const WAITING_MENDED_MAX: usize = 1000;
+
+/// The claims that wait for what changed.
+fn waiting(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
+    let policy = rules::policy_name(change.resource, "", change.name);
+    let waiting = view.waiting(&policy, WAITING_MENDED_MAX);
+    let place = |one: &crate::SubjectLine| crate::Place::new(one.resource.clone(), &one.namespace, &one.name);
+    waiting.iter().map(|one| Affected::Status(place(one))).collect()
+}
+
+/// Grants whose status speaks of a definition.
+fn grants_that_name(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
+    let object = change.new.unwrap_or(change.old);
+    let name = text(object, &["spec", "resourceName"]);
+    let grants = view.parsed_everywhere(&GRANTS.resource(), &|grant| -> crate::Parsed {
+        std::sync::Arc::new(std::sync::Arc::new(effective::Grant::read(grant)))
+    });
+    let grants = grants.iter().filter_map(|one| one.downcast_ref::<std::sync::Arc<effective::Grant>>());
+    let naming = grants.filter(|grant| grant.limits.iter().any(|one| one.name == name));
+    naming.map(|grant| Affected::Status(crate::Place::new(GRANTS.resource(), &grant.namespace, &grant.name))).collect()
+}
+
+/// What is wrong with a grant whatever is defined.
+fn grant_errors(object: &Value) -> Vec<kinds::field_error::FieldError> {
+    use kinds::field_error::{FieldError, Path};
+    let (mut errors, spec) = (Vec::new(), Path::new("spec"));
+    let reference = spec.child("resourceRef");
+    match text(object, &["spec", "resourceRef", "kind"]) {
+        "Project" | "Organization" => {}
+        other => {
+            errors.push(FieldError::not_supported(reference.child("kind"), other, &["Organization", "Project"]));
+        }
+    }
+    if text(object, &["spec", "resourceRef", "name"]).is_empty() {
+        errors.push(FieldError::required(reference.child("name"), "whose the grant is"));
+    }
+    limits::read(given(object, &["spec"]), &spec, &mut errors);
+    errors
+}
+
+/// Who grants to somebody, or moves a namespace to another project, needs a right on whom it concerns: the right to write in a
+/// namespace is not enough to make quota.
+fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
+    let both = || [Some(change.old), change.new].into_iter().flatten().filter(|object| !object.is_null());
+    if GRANTS.is(change.resource) {
+        let said = |object: Option<&Value>| object.and_then(|object| object.get("spec")).cloned().unwrap_or_default();
+        let is_same = change.new.is_some() && said(Some(change.old)) == said(change.new);
+        let entities = both()
+            .filter(|_| !is_same)
+            .filter_map(|grant| entity::Entity::referred(given(grant, &["spec", "resourceRef"])?));
+        return entities.map(|entity| right("grant", &entity)).collect();
+    }
+    if change.resource.is("", "namespaces") {
+        let project = |namespace: &Value| entity::project_of(namespace).to_owned();
+        let Some(new) = change.new.map(project) else { return Vec::new() };
+        let old = (!change.old.is_null()).then(|| project(change.old));
+        // A namespace of its own is nobody else's business, unless there is a project of that name already.
+        let is_own = old.is_none() && new == change.name && world.get(&PROJECTS.resource(), "", &new).is_none();
+        if is_own || old.as_ref() == Some(&new) {
+            return Vec::new();
+        }
+        return old.iter().chain([&new]).map(|project| right("move", &entity::Entity::project(project))).collect();
+    }
+    Vec::new()
+}
+
+fn right(verb: &'static str, entity: &entity::Entity) -> Right {
+    let resource = match entity.level {
+        entity::Level::Project => PROJECTS.resource(),
+        entity::Level::Organization => ORGANIZATIONS.resource(),
+    };
+    Right { verb, resource, namespace: String::new(), name: entity.name.clone() }
+}

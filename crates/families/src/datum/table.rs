@@ -1,0 +1,275 @@
+//! What an EffectiveQuotaGrant means beside the catalog: which accounts a request is charged on, or why on none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kinds::field_error::Path;
+use kinds::fields::{given, items, text};
+use quantity::Amount;
+use serde_json::Value;
+
+use super::catalog::{Catalog, Definition};
+use super::claim::{Claim, Request};
+use super::entity::{Entity, Level};
+use super::limits::{self, BucketPolicy, Limits};
+use super::selector::{Dimensions, Selector};
+use super::{ORGANIZATION_KEY, PROJECT_KEY};
+
+/// Claims, counted; in a project's grant alone.
+pub const CLAIMS: &str = "#claims";
+/// What no grant covers is waited for here, where there is none of it.
+pub const UNCOVERED: &str = "#uncovered";
+
+/// One account of a resource.
+#[derive(Clone, Debug)]
+pub struct BucketAccount {
+    /// The account's name, and its place among all.
+    pub name: Arc<str>,
+    pub index: usize,
+    pub selector: Selector,
+    /// As it is written.
+    pub written: Value,
+    /// None where nothing limits it.
+    pub limit: Option<Amount>,
+}
+
+/// One resource.
+#[derive(Clone, Debug)]
+pub struct Limited {
+    pub definition: Arc<Definition>,
+    pub policy: BucketPolicy,
+    /// Whether a grant lists it; else its definition's default.
+    pub is_granted: bool,
+    /// Why none of it can be had.
+    pub problem: Option<String>,
+    /// The narrowest first.
+    pub buckets: Vec<BucketAccount>,
+}
+
+#[derive(Debug)]
+pub struct Table {
+    pub entity: Entity,
+    pub organization: String,
+    pub resources: BTreeMap<String, Limited>,
+    /// What the grants list, defined or not: the level that lists a resource decides about it.
+    listed: BTreeSet<String>,
+    /// Of a project: what its organization's grant covers, and what nobody does at this moment of the step.
+    organization_limits: BTreeSet<String>,
+    unsettled: BTreeSet<String>,
+    grants: BTreeSet<(String, String)>,
+    organization_grants: BTreeSet<(String, String)>,
+    /// Namespaces with their project, and what that project's own grants list.
+    pub namespaces: BTreeMap<String, (String, BTreeSet<String>)>,
+    pub catalog: Arc<Catalog>,
+}
+
+/// Who charges a request.
+pub enum Cover<'a> {
+    Here(&'a Limited, Dimensions),
+    Elsewhere,
+    Nobody { reason: &'static str, message: String },
+}
+
+impl Table {
+    pub fn read(name: &str, object: &Value, catalog: Arc<Catalog>) -> Table {
+        let entity = Entity::of_object_name(name).unwrap_or_else(|| Entity::project(name));
+        let names = |path: &[&str]| texts(object, path);
+        let references = |path: &[&str]| {
+            let pair = |one: &Value| (text(one, &["namespace"]).to_owned(), text(one, &["name"]).to_owned());
+            items(object, path).iter().map(pair).collect::<BTreeSet<_>>()
+        };
+        let mut namespaces = BTreeMap::new();
+        for namespace in names(&["spec", "namespaces"]) {
+            namespaces.insert(namespace, (entity.name.clone(), BTreeSet::new()));
+        }
+        for project in items(object, &["spec", "projects"]) {
+            for namespace in texts(project, &["namespaces"]) {
+                namespaces.insert(namespace, (text(project, &["name"]).to_owned(), texts(project, &["lists"])));
+            }
+        }
+        let organization = match entity.level {
+            Level::Organization => entity.name.clone(),
+            Level::Project => text(object, &["spec", "organization"]).to_owned(),
+        };
+        let mut table = Table {
+            entity,
+            organization,
+            resources: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            organization_limits: names(&["spec", "organizationLimits"]),
+            unsettled: names(&["spec", "unsettled"]),
+            grants: references(&["spec", "grants"]),
+            organization_grants: references(&["spec", "organizationGrants"]),
+            namespaces,
+            catalog,
+        };
+        table.fill(&limits::read(given(object, &["spec"]), &Path::new("spec"), &mut Vec::new()));
+        table
+    }
+
+    fn fill(&mut self, granted: &[Limits]) {
+        let mut index = if self.entity.level == Level::Project { 2 } else { 1 };
+        self.listed = granted.iter().map(|one| one.name.clone()).collect();
+        for (at, one) in granted.iter().enumerate() {
+            let Some(definition) = self.catalog.get(&one.name).cloned() else { continue };
+            let problem = one.problem(at, &self.catalog).map(|problem| problem.message);
+            let mut buckets = Vec::new();
+            for bucket in &one.buckets {
+                let limit = bucket.amount(&definition).unwrap_or(Some(Amount::ZERO));
+                let (selector, written) = (bucket.selector.clone(), bucket.written.clone());
+                buckets.push(account(&one.name, selector, written, limit, &mut index));
+            }
+            let has_global = buckets.iter().any(|bucket| bucket.selector.is_everything());
+            if let Some(default) = definition.default_limit.filter(|_| !has_global) {
+                let everything = Value::Object(Default::default());
+                buckets.push(account(&one.name, Selector::default(), everything, Some(default), &mut index));
+            }
+            // Stable: of two that are as narrow and as large the first counts.
+            buckets.sort_by_key(|bucket| {
+                (bucket.selector.breadth(), bucket.limit.unwrap_or(Amount::from_nanos(i128::MAX)))
+            });
+            let limited = Limited { definition, policy: one.policy, is_granted: true, problem, buckets };
+            self.resources.insert(one.name.clone(), limited);
+        }
+        if self.entity.level == Level::Organization {
+            return;
+        }
+        for definition in self.catalog.clone().iter() {
+            let name = &definition.resource_name;
+            let is_known = self.resources.contains_key(name)
+                || self.organization_limits.contains(name)
+                || self.unsettled.contains(name);
+            if let Some(default) = definition.default_limit.filter(|_| !is_known) {
+                let everything = Value::Object(Default::default());
+                let bucket = account(name, Selector::default(), everything, Some(default), &mut index);
+                let (definition, policy) = (definition.clone(), BucketPolicy::MostSpecific);
+                let limited = Limited { definition, policy, is_granted: false, problem: None, buckets: vec![bucket] };
+                self.resources.insert(name.clone(), limited);
+            }
+        }
+    }
+
+    /// Every account of a resource, in their order.
+    pub fn accounts(&self) -> Vec<(&Limited, &BucketAccount)> {
+        let all = self.resources.values().flat_map(|one| one.buckets.iter().map(move |bucket| (one, bucket)));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(_, bucket)| bucket.index);
+        all
+    }
+
+    /// Who charges a request of a claim in a namespace.
+    pub fn cover(&self, claim: &Claim, request: &Request, namespace: &str) -> Cover<'_> {
+        let name = &request.name;
+        let nobody = |reason, message: String| Cover::Nobody { reason, message };
+        let undefined = || nobody("UnknownResourceName", format!("no ServiceQuotaDefinition defines {name:?}"));
+        let Some((project, lists)) = self.namespaces.get(namespace) else { return Cover::Elsewhere };
+        let limited = self.resources.get(name);
+        let limited = match (self.entity.level, &claim.grant) {
+            (Level::Organization, Some(grant)) if !self.grants.contains(grant) => return Cover::Elsewhere,
+            (Level::Organization, None) if lists.contains(name) => return Cover::Elsewhere,
+            (Level::Organization, _) => match limited {
+                Some(limited) => limited,
+                None if self.listed.contains(name) => return undefined(),
+                None => return Cover::Elsewhere,
+            },
+            (Level::Project, Some(grant)) if self.grants.contains(grant) => {
+                match limited.filter(|one| one.is_granted) {
+                    Some(limited) => limited,
+                    None => {
+                        return nobody(
+                            "GrantNotFound",
+                            format!("grant {}/{} does not list {name:?}", grant.0, grant.1),
+                        );
+                    }
+                }
+            }
+            (Level::Project, Some(grant)) if self.organization_grants.contains(grant) => {
+                return match self.organization_limits.contains(name) {
+                    true => Cover::Elsewhere,
+                    false => nobody("GrantNotFound", format!("grant {}/{} does not list {name:?}", grant.0, grant.1)),
+                };
+            }
+            (Level::Project, Some((of, grant))) => {
+                let why = format!("there is no grant {of}/{grant} of {} or of its organization", self.entity);
+                return nobody("GrantNotFound", why);
+            }
+            (Level::Project, None) => match limited {
+                Some(limited) => limited,
+                None if self.listed.contains(name) => return undefined(),
+                None if self.unsettled.contains(name) => {
+                    return nobody("Unsettled", format!("{name:?} is being moved"));
+                }
+                None if self.organization_limits.contains(name) => return Cover::Elsewhere,
+                None => {
+                    let why = format!(
+                        "no grant of {} or of its organization lists {name:?}, and it has no default limit",
+                        self.entity
+                    );
+                    return nobody("GrantNotFound", why);
+                }
+            },
+        };
+        if let Some(problem) = &limited.problem {
+            return nobody(
+                "GrantInvalid",
+                format!("the grants of {} cannot be used for {name:?}: {problem}", self.entity),
+            );
+        }
+        let mut dimensions = request.dimensions.clone();
+        dimensions.insert(PROJECT_KEY.into(), project.clone());
+        if !self.organization.is_empty() {
+            dimensions.insert(ORGANIZATION_KEY.into(), self.organization.clone());
+        }
+        if !limited.buckets.iter().any(|bucket| bucket.selector.matches(&dimensions)) {
+            return nobody(
+                "NoMatchingBucket",
+                format!("no bucket of {} for {name:?} matches its dimensions", self.entity),
+            );
+        }
+        Cover::Here(limited, dimensions)
+    }
+
+    /// All that decides what is charged, and nothing that only decides how much may be.
+    pub fn fingerprint(&self) -> Vec<u8> {
+        let mut said = String::new();
+        for (name, limited) in &self.resources {
+            let buckets = limited.buckets.iter().map(|bucket| format!("{}@{}", bucket.selector.text(), bucket.index));
+            let buckets: Vec<String> = buckets.collect();
+            let is_whole = limited.problem.is_none();
+            said.push_str(&format!("{name}\0{:?}\0{}\0{is_whole}\0{buckets:?}\n", limited.policy, limited.is_granted));
+        }
+        said.push_str(&format!(
+            "{:?}{:?}{:?}{:?}{:?}{:?}{}",
+            self.organization,
+            self.organization_limits,
+            self.unsettled,
+            self.grants,
+            self.organization_grants,
+            self.namespaces,
+            self.catalog.digest
+        ));
+        said.into_bytes()
+    }
+}
+
+impl Limited {
+    /// The buckets that match, and whether each has a say.
+    pub fn matching<'a>(&'a self, dimensions: &'a Dimensions) -> impl Iterator<Item = (&'a BucketAccount, bool)> {
+        let matching = self.buckets.iter().filter(|bucket| bucket.selector.matches(dimensions));
+        matching.enumerate().map(|(place, bucket)| (bucket, place == 0 || self.policy == BucketPolicy::AllMatching))
+    }
+}
+
+fn account(name: &str, selector: Selector, written: Value, limit: Option<Amount>, index: &mut usize) -> BucketAccount {
+    *index += 1;
+    BucketAccount { name: account_name(name, &selector).into(), index: *index - 1, selector, written, limit }
+}
+
+/// The name of a bucket's account.
+pub fn account_name(resource: &str, selector: &Selector) -> String {
+    if selector.is_everything() { resource.to_owned() } else { format!("{resource}{{{}}}", selector.text()) }
+}
+
+fn texts(object: &Value, path: &[&str]) -> BTreeSet<String> {
+    items(object, path).iter().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+}

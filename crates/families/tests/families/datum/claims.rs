@@ -1,0 +1,218 @@
+//! Claims: how they are decided, and what they tell.
+
+use super::*;
+
+const GRANTED: &str = "Ready=True/ClaimGranted Validated=True/ValidationSuccessful QuotaChecked=True/CheckSuccessful \
+                       Granted=True/QuotaAvailable";
+
+#[test]
+fn a_claim_is_granted_as_a_whole_and_tells_what_it_got() {
+    let mut desk = desk();
+    let limits =
+        [limit(CPU, &[("10", json!({}))]), limit(MEMORY, &[("64", json!({}))]), limit(COUNT, &[("5", json!({}))])];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &limits)).unwrap();
+    let asked = [(CPU, "8"), (MEMORY, "32GiB"), (COUNT, "1")];
+    assert_eq!(desk.ask("one", &asked, at("dfw", "datumcloud/d1-standard-2")), "Granted/QuotaAvailable");
+    assert_eq!(desk.conditions(&claims(), "proj-abc", "one"), GRANTED);
+    let status = desk.status(&claims(), "proj-abc", "one");
+    assert_eq!(status["observedGeneration"], 1);
+    assert_eq!(status["grantedResources"][1]["quantity"], "32");
+    let finalizers = desk.projected(&claims(), "proj-abc", "one")["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers, json!(["quota.datumapis.com/usage-release"]));
+    // The last of three does not fit: nothing of the others is taken.
+    let asked = [(COUNT, "1"), (MEMORY, "1"), (CPU, "3")];
+    assert_eq!(desk.ask("two", &asked, json!({})), "Denied/QuotaExceeded");
+    assert_eq!(
+        desk.message("proj-abc", "two"),
+        format!("{CPU} (cores) of project \"proj-abc\", bucket {{}}: requested 3, used 8, limit 10")
+    );
+    assert_eq!(
+        desk.conditions(&claims(), "proj-abc", "two"),
+        "Ready=True/ClaimDenied Validated=True/ValidationSuccessful QuotaChecked=True/CheckSuccessful \
+         Granted=False/QuotaExceeded"
+    );
+    assert_eq!(desk.drawn("project-proj-abc", COUNT), "1/5");
+    assert_eq!(desk.drawn("project-proj-abc", MEMORY), "32/64");
+    // What the ledger has is what the grant shows.
+    let usage = desk.status(&grants(), "proj-abc", "g")["usage"].clone();
+    assert_eq!(usage[0]["buckets"][0], json!({"selector": {}, "limit": "10", "used": "8", "available": "2"}));
+}
+
+#[test]
+fn why_a_claim_is_denied_is_told_by_reason() {
+    let mut desk = desk();
+    let dfw = json!({"matchLabels": {LOCATION: "dfw"}});
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("4", dfw)])])).unwrap();
+    for (requests, dimensions, expected, conditions) in [
+        (
+            vec![("storage.example.com/disks", "1")],
+            json!({}),
+            "Denied/UnknownResourceName",
+            "Ready=True/ClaimDenied Validated=False/UnknownResourceName QuotaChecked=Unknown/PendingQuotaCheck \
+             Granted=False/ValidationFailed",
+        ),
+        (
+            vec![(CPU, "1")],
+            json!({"other.example.com/zone": "a"}),
+            "Denied/InvalidDimension",
+            "Ready=True/ClaimDenied Validated=False/InvalidDimension QuotaChecked=Unknown/PendingQuotaCheck \
+             Granted=False/ValidationFailed",
+        ),
+        (
+            vec![(CPU, "1GiB")],
+            json!({}),
+            "Denied/InvalidQuantity",
+            "Ready=True/ClaimDenied Validated=False/InvalidQuantity QuotaChecked=Unknown/PendingQuotaCheck \
+             Granted=False/ValidationFailed",
+        ),
+        (
+            vec![(MEMORY, "1")],
+            json!({}),
+            "Denied/GrantNotFound",
+            "Ready=True/ClaimDenied Validated=True/ValidationSuccessful QuotaChecked=False/GrantNotFound \
+             Granted=False/GrantNotFound",
+        ),
+        (
+            vec![(CPU, "1")],
+            at("lhr", ""),
+            "Denied/NoMatchingBucket",
+            "Ready=True/ClaimDenied Validated=True/ValidationSuccessful QuotaChecked=False/NoMatchingBucket \
+             Granted=False/NoMatchingBucket",
+        ),
+    ] {
+        assert_eq!(desk.ask("c", &requests, dimensions), expected);
+        assert_eq!(desk.conditions(&claims(), "proj-abc", "c"), conditions);
+        desk.delete(&claims(), "proj-abc", "c").unwrap();
+    }
+    assert_eq!(desk.ask("c", &[(CPU, "4")], at("dfw", "")), "Granted/QuotaAvailable");
+}
+
+#[test]
+fn a_denied_claim_is_granted_when_it_fits_the_oldest_first() {
+    let mut desk = desk();
+    let with = |cpu: &str| grant("Project", "proj-abc", &[limit(CPU, &[(cpu, json!({}))])]);
+    desk.apply(&grants(), "proj-abc", "g", with("4")).unwrap();
+    for (name, cpu, expected) in
+        [("a", "4", "Granted/QuotaAvailable"), ("b", "3", "Denied/QuotaExceeded"), ("c", "1", "Denied/QuotaExceeded")]
+    {
+        assert_eq!(desk.ask(name, &[(CPU, cpu)], json!({})), expected);
+    }
+    desk.apply(&grants(), "proj-abc", "g", with("7")).unwrap();
+    assert_eq!(
+        (desk.phase("proj-abc", "b"), desk.phase("proj-abc", "c")),
+        ("Granted/QuotaAvailable".into(), "Denied/QuotaExceeded".into())
+    );
+    // Lowering takes nothing from anybody.
+    desk.apply(&grants(), "proj-abc", "g", with("1")).unwrap();
+    assert_eq!(desk.phase("proj-abc", "a"), "Granted/QuotaAvailable");
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "7/1");
+    // What is let go of is for others, once there is room.
+    desk.delete(&claims(), "proj-abc", "a").unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Denied/QuotaExceeded");
+    desk.delete(&claims(), "proj-abc", "b").unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Granted/QuotaAvailable");
+}
+
+#[test]
+fn a_definition_or_a_grant_that_appears_decides_who_waited_for_it() {
+    let mut desk = Desk::new();
+    desk.namespace("proj-abc", &[]);
+    assert_eq!(desk.ask("c", &[(CPU, "1")], json!({})), "Denied/UnknownResourceName");
+    desk.apply(&definitions(), "", "cpu", definition(CPU, "cores", None)).unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Denied/GrantNotFound");
+    let all = grant("Project", "proj-abc", &[limit(CPU, &[("1", json!({}))])]);
+    desk.apply(&grants(), "elsewhere-not-there", "g", all.clone()).unwrap_err();
+    desk.apply(&grants(), "proj-abc", "g", all).unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Granted/QuotaAvailable");
+    // Granted is granted: neither the grant nor the definition takes it back.
+    desk.delete(&grants(), "proj-abc", "g").unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Granted/QuotaAvailable");
+    desk.delete(&definitions(), "", "cpu").unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Granted/QuotaAvailable");
+    assert_eq!(desk.ask("d", &[(CPU, "1")], json!({})), "Denied/UnknownResourceName");
+    desk.apply(&definitions(), "", "cpu", definition(CPU, "cores", Some("1"))).unwrap();
+    assert_eq!(desk.phase("proj-abc", "d"), "Denied/QuotaExceeded", "the one that is granted counts again");
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "1/1");
+}
+
+#[test]
+fn a_scale_replaces_what_a_claim_has_or_leaves_it() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+    assert_eq!(desk.ask("a", &[(CPU, "6")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(desk.ask("a", &[(CPU, "10")], json!({})), "Granted/QuotaAvailable");
+    let refused = desk.apply(&claims(), "proj-abc", "a", claim(&[(CPU, "11")], json!({}))).unwrap_err();
+    assert_eq!(
+        refused,
+        format!(
+            "quota of project \"proj-abc\" exceeded: {CPU}: requested 1, used 10, limit 10; it needs a larger grant"
+        )
+    );
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "10/10");
+    assert_eq!(desk.ask("a", &[(CPU, "500m")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "0.5/10");
+    // One that waits may ask for less, and gets it.
+    assert_eq!(desk.ask("b", &[(CPU, "20")], json!({})), "Denied/QuotaExceeded");
+    assert_eq!(desk.ask("b", &[(CPU, "9.5")], json!({})), "Granted/QuotaAvailable");
+}
+
+#[test]
+fn deletion_releases_through_the_finalizer() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("1", json!({}))])])).unwrap();
+    assert_eq!(desk.ask("a", &[(CPU, "1")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(desk.ask("b", &[(CPU, "1")], json!({})), "Denied/QuotaExceeded");
+    let mut leaving = desk.projected(&claims(), "proj-abc", "a");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    leaving["metadata"]["finalizers"] = json!(["example.com/mine", "quota.datumapis.com/usage-release"]);
+    desk.apply(&claims(), "proj-abc", "a", leaving).unwrap();
+    assert_eq!(desk.phase("proj-abc", "b"), "Granted/QuotaAvailable", "it is let go of at once");
+    let left = desk.projected(&claims(), "proj-abc", "a");
+    assert_eq!(left["metadata"]["finalizers"], json!(["example.com/mine"]), "somebody else still holds it");
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_place() {
+    let mut desk = desk();
+    for (spec, expected) in [
+        (json!({}), "spec.resourceRef.kind: Required value"),
+        (json!({"resources": [{"name": CPU, "quantity": "-1"}]}), "spec.resources[0].quantity: Invalid value: \"-1\""),
+        (
+            json!({"resources": [{"name": CPU, "quantity": "1"}, {"name": CPU, "quantity": "2"}]}),
+            "spec.resources[1].name: Duplicate",
+        ),
+        (
+            json!({"resources": [{"name": CPU, "quantity": "1"}], "dimensions": {"resources.datumapis.com/project": "rich"}}),
+            "spec.dimensions[resources.datumapis.com/project]: Forbidden",
+        ),
+        (json!({"grantRef": {"namespace": "x"}}), "spec.grantRef.name: Required value"),
+    ] {
+        let refused = desk.apply(&claims(), "proj-abc", "c", json!({"spec": spec})).unwrap_err();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    // Two buckets of the proposal's own grant break its rules.
+    let wrong = [
+        limit(
+            COUNT,
+            &[("200", json!({})), ("20", json!({"matchLabels": {"instanceType": "datumcloud/d1-standard-2"}}))],
+        ),
+        json!({"name": COUNT, "buckets": [{"value": "-5"}, {"value": "3", "selector": {}}]}),
+    ];
+    let refused = desk.apply(&grants(), "proj-abc", "g", grant("Cluster", "x", &wrong)).unwrap_err();
+    for expected in [
+        "spec.resourceRef.kind: Unsupported value: \"Cluster\"",
+        "spec.limits[0].buckets[1].selector: Invalid value: \"instanceType\": InvalidDimensionSelector",
+        "spec.limits[1].name: Duplicate value",
+        "spec.limits[1].buckets[0].value: Invalid value: \"-5\"",
+        "spec.limits[1].buckets[1].selector: Invalid value: \"\": InvalidLimitsConfiguration",
+    ] {
+        assert!(refused.contains(expected), "{expected} in {refused}");
+    }
+    let refused = desk.apply(&definitions(), "", "two", definition(CPU, "cores", None)).unwrap_err();
+    assert_eq!(refused, format!("resource name {CPU:?} is defined by ServiceQuotaDefinition \"cpu\" already"));
+    let refused = desk.apply(&definitions(), "", "cpu", definition(CPU, "count", Some("1.5"))).unwrap_err();
+    assert!(
+        refused.contains("spec.unit: Invalid value: \"count\"") && refused.contains("spec.defaultLimit.value"),
+        "{refused}"
+    );
+}
