@@ -12,6 +12,7 @@ pub mod karmada;
 pub mod kubernetes;
 mod manifest;
 pub mod metrics;
+pub mod orgs;
 mod refusal;
 mod view;
 mod virtuals;
@@ -40,6 +41,7 @@ pub fn all(settings: &Settings) -> Families {
         Arc::new(capsule::Capsule::new(settings.capsule.clone())),
         Arc::new(karmada::Karmada::new(settings.karmada.clone())),
         Arc::new(datum::Datum::new(settings.datum.clone())),
+        Arc::new(orgs::Orgs),
     ])
 }
 

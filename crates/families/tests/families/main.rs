@@ -5,3 +5,4 @@ mod datum;
 mod desk;
 mod karmada;
 mod kubernetes;
+mod orgs;

@@ -1,0 +1,308 @@
+//! Rollouts: a release, or other secrets, comes to an environment. Whether a group surges is decided with the commit, is held for
+//! as long as the rollout lasts, and stands in the deploy.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kinds::fields::text;
+use kinds::time;
+use serde_json::{Map, Value, json};
+
+use super::super::footprint::Footprint;
+use super::super::limits::SurgePolicy;
+use super::super::names::*;
+use super::super::words::Violation;
+use super::Given;
+use super::body::Body;
+use super::operator::surge_policy;
+use super::problem::Problem;
+use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
+use crate::{Place, Plural};
+
+/// Finished rollouts of an environment that are kept.
+const DEPLOYS_KEPT: usize = 20;
+/// Secrets of one environment, and the bytes of all of them.
+const SECRETS_MAX: usize = 256;
+const SECRET_BYTES_MAX: usize = 256 * 1024;
+const SECRETS: Plural = Plural("", "secrets");
+
+pub fn create(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["release"])?;
+    let number = release_number(&body)?;
+    roll_out(given, asking, &format!("{}.{number}", given.name("app")), "deploy")
+}
+
+/// Back to the release before the last one, or to one that is named.
+pub fn roll_back(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["release"])?;
+    let release = match body.get("release") {
+        Some(_) => format!("{}.{}", given.name("app"), release_number(&body)?),
+        None => before_the_last(given, asking)?,
+    };
+    roll_out(given, asking, &release, "rollback")
+}
+
+fn release_number(body: &Body<'_>) -> Result<i64, Problem> {
+    let number = body.whole("release", 1, super::super::numbers::NUMBER_MAX)?;
+    number.ok_or_else(|| Problem::invalid("release", "it is missing: the number of a release of the app"))
+}
+
+fn before_the_last(given: &Given<'_>, asking: &Asking<'_>) -> Result<String, Problem> {
+    let env = env_name(given.name("app"), given.name("env"));
+    let stored = asking.load(ENVS, &env)?;
+    let current: Vec<String> = stored.spec()["processes"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(_, process)| text(process, &["release"]).to_owned())
+        .collect();
+    let mut deploys = deploys_of(asking, &env);
+    deploys.sort_by_key(|deploy| std::cmp::Reverse(deploy.spec()["started_at_ms"].as_i64()));
+    let before = deploys.iter().map(|deploy| text(deploy.spec(), &["release"]).to_owned());
+    let mut before = before.filter(|release| !release.is_empty() && !current.contains(release));
+    before.next().ok_or_else(|| Problem::conflict("nothing_to_roll_back", "no other release was deployed here before"))
+}
+
+fn deploys_of(asking: &Asking<'_>, env: &str) -> Vec<Stored> {
+    let of_env = |one: &Stored| env_name(text(one.spec(), &["app"]), text(one.spec(), &["env"])) == env;
+    asking.list(DEPLOYS).into_iter().filter(of_env).collect()
+}
+
+fn is_stateful(asking: &Asking<'_>, env: &str, process_type: &str) -> bool {
+    asking.list(ATTACHMENTS).iter().any(|one| {
+        let spec = one.spec();
+        env_name(text(spec, &["app"]), text(spec, &["env"])) == env && text(spec, &["process_type"]) == process_type
+    })
+}
+
+fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &str) -> Result<Outcome, Problem> {
+    let name = env_name(given.name("app"), given.name("env"));
+    let release = asking.load(RELEASES, release)?;
+    let stored = asking.load_to_change(ENVS, &name)?;
+    let mut spec = stored.spec().clone();
+    let mut processes = Map::new();
+    let released = release.spec()["processes"].as_object().cloned().unwrap_or_default();
+    for (process_type, unit) in &released {
+        let old = stored.spec()["processes"].get(process_type).cloned().unwrap_or(Value::Null);
+        let desired = old["desired"].as_i64().unwrap_or(1);
+        processes.insert(
+            process_type.clone(),
+            json!({
+                "desired": desired, "release": release.name, "unit": unit, "secrets_version": spec["secrets_version"],
+            }),
+        );
+    }
+    // What the release no longer has is scaled to nothing, and drains.
+    for (process_type, old) in stored.spec()["processes"].as_object().into_iter().flatten() {
+        if !released.contains_key(process_type) {
+            let mut gone = old.clone();
+            gone["desired"] = json!(0);
+            if let Some(fields) = gone.as_object_mut() {
+                fields.remove("rollout");
+            }
+            processes.insert(process_type.clone(), gone);
+        }
+    }
+    spec["processes"] = Value::Object(processes);
+    begin(asking, &stored, spec, &release.name, kind, None)
+}
+
+/// Begins a rollout towards what `spec` says.
+fn begin(
+    asking: &mut Asking<'_>,
+    stored: &Stored,
+    mut spec: Value,
+    release: &str,
+    kind: &str,
+    told_first: Option<(&str, Value)>,
+) -> Result<Outcome, Problem> {
+    let deploy = asking.new_id("d");
+    let policy = surge_policy(asking);
+    let mut out = Outcome::new(Done::Created);
+    let (mut modes, mut more) = (Map::new(), Footprint::NONE);
+    let mut events: Vec<(&str, Value)> = told_first.into_iter().collect();
+    let old = stored.spec()["processes"].clone();
+    let mut drained = Vec::new();
+    for (process_type, process) in spec["processes"].as_object_mut().into_iter().flatten() {
+        let before = old.get(process_type).cloned().unwrap_or(Value::Null);
+        let desired = process["desired"].as_i64().unwrap_or(0);
+        let had = before["desired"].as_i64().unwrap_or(0);
+        let running = before["release"].is_string() && had > 0;
+        let mode = match () {
+            () if is_stateful(asking, &stored.name, process_type) => "in_place",
+            // Nothing is replaced.
+            () if desired == 0 || !running => "in_place",
+            () if out.surges < asking.around.surges_max => "surge",
+            () => "drain_first",
+        };
+        out.surges += usize::from(mode == "surge");
+        if mode == "drain_first" {
+            drained.push(format!("{process_type}: expect up to 1 of {desired} replicas unavailable"));
+        }
+        if desired > 0 {
+            process["rollout"] = json!({"deploy": deploy, "mode": mode});
+        }
+        let unit = |process: &Value| Footprint::of_one(&process["unit"]).unwrap_or_default();
+        let (target, was) = (unit(process).times(desired), unit(&before).times(had));
+        if let Some(growth) = target.zip(was).and_then(|(target, was)| target.max(was).minus(was)) {
+            more = more.plus(growth).unwrap_or(more);
+        }
+        modes.insert(process_type.clone(), json!({"mode": mode, "from": before["release"], "replicas": desired}));
+        events.push((
+            "env.desired_release_set",
+            json!({
+                "process_type": process_type, "release_id": process["release"], "deploy_id": deploy, "mode": mode,
+            }),
+        ));
+    }
+    if !asking.reserves() {
+        asking.look(more)?;
+    }
+    spec["changed_seq"] = json!(asking.around.now_ms);
+    out.surges_or_nothing = policy == SurgePolicy::Reject;
+    let message = message(&modes, &asking.around.no_surge_for, &drained);
+    let body = json!({
+        "app": spec["app"], "env": spec["env"], "kind": kind, "release": release, "processes": modes,
+        "state": if modes.is_empty() { "succeeded" } else { "queued" }, "message": message,
+        "started_at_ms": asking.around.now_ms,
+    });
+    let payload = json!({"release": release, "kind": kind, "message": message});
+    let object = asking.create(&mut out, DEPLOYS, &deploy, body, "deploy.created", payload);
+    asking.change(&mut out, stored, spec, &events);
+    forget_old(asking, &mut out, &stored.name);
+    Ok(out.showing(&object))
+}
+
+/// Which way it goes and, where it cannot surge, for which limit.
+fn message(modes: &Map<String, Value>, why: &[Violation], drained: &[String]) -> String {
+    let Some(first) = why.first().filter(|_| !drained.is_empty()) else {
+        let mode = modes.values().map(|mode| text(mode, &["mode"])).find(|mode| *mode == "surge");
+        return format!("rollout_mode={}", mode.unwrap_or("in_place"));
+    };
+    let [limit, current, delta] = [first.limit, first.current, first.requested].map(super::super::numbers::text);
+    format!(
+        "rollout_mode=drain_first reason=org_quota_exceeded:{} limit={limit} current_usage={current} \
+         surge_delta={delta}; {}",
+        first.dimension,
+        drained.join("; "),
+    )
+}
+
+/// Of the rollouts that have ended, the last ones are kept.
+fn forget_old(asking: &mut Asking<'_>, out: &mut Outcome, env: &str) {
+    let mut ended = deploys_of(asking, env);
+    ended.retain(|deploy| matches!(text(deploy.spec(), &["state"]), "succeeded" | "failed"));
+    ended.sort_by_key(|deploy| deploy.spec()["started_at_ms"].as_i64());
+    let beyond = ended.len().saturating_sub(DEPLOYS_KEPT);
+    for deploy in ended.into_iter().take(beyond.min(2)) {
+        asking.delete(out, &deploy, "deploy.deleted", json!({}));
+    }
+}
+
+/// How a rollout goes, as the scheduler finds: forward only.
+pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["state", "message", "mode"])?;
+    let state = body.word("state", &["rolling", "succeeded", "failed"])?;
+    let state = state.ok_or_else(|| Problem::invalid("state", "it is missing"))?;
+    let stored = asking.load(DEPLOYS, given.name("deploy"))?;
+    let order = ["queued", "rolling", "succeeded", "failed"];
+    let place = |state: &str| order.iter().position(|one| *one == state).unwrap_or(0).min(2);
+    let was = text(stored.spec(), &["state"]).to_owned();
+    if was == state {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    if place(state) <= place(&was) {
+        return Err(Problem::conflict("deploy_ended", format!("the deploy is {was} already")));
+    }
+    let mut spec = stored.spec().clone();
+    spec["state"] = json!(state);
+    if let Some(message) = body.text("message")? {
+        spec["message"] = json!(message);
+    }
+    let mut out = Outcome::new(Done::Changed);
+    let ended = place(state) == 2;
+    if ended {
+        spec["ended_at"] = json!(time::text(asking.around.now_ms));
+        let name = env_name(text(&spec, &["app"]), text(&spec, &["env"]));
+        if let Some(env) = asking.find(ENVS, &name) {
+            let mut env_spec = env.spec().clone();
+            for process in env_spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
+                if text(process, &["rollout", "deploy"]) == stored.name
+                    && let Some(fields) = process.as_object_mut()
+                {
+                    fields.remove("rollout");
+                }
+            }
+            if env_spec != *env.spec() {
+                let payload = json!({"deploy_id": stored.name, "state": state});
+                asking.change(&mut out, &env, env_spec, &[("env.rollout_ended", payload)]);
+            }
+        }
+    }
+    let payload = json!({"old": was, "new": state});
+    let object = asking.change(&mut out, &stored, spec, &[("deploy.status_changed", payload)]);
+    Ok(out.showing(&object))
+}
+
+/// New secrets: their values go into a Secret, their names into the bundle, and what runs is replaced.
+pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["secrets"])?;
+    let values = body.required("secrets")?.as_object();
+    let values = values.ok_or_else(|| Problem::invalid("secrets", "it is not an object of names and texts"))?;
+    let bytes: usize = values.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if values.len() > SECRETS_MAX || bytes > SECRET_BYTES_MAX {
+        let why = format!("there may be {SECRETS_MAX} of them, and {SECRET_BYTES_MAX} bytes in all");
+        return Err(Problem::invalid("secrets", why));
+    }
+    let named = |name: &str| {
+        !name.is_empty() && name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    if let Some((name, _)) = values.iter().find(|(name, value)| !named(name) || !value.is_string()) {
+        let shown: String = name.chars().take(64).collect();
+        return Err(Problem::invalid("secrets", format!("{shown:?} is no name of a secret, or its value is no text")));
+    }
+    let name = env_name(given.name("app"), given.name("env"));
+    let stored = asking.load_to_change(ENVS, &name)?;
+    let version = stored.spec()["secrets_version"].as_i64().unwrap_or(0).saturating_add(1);
+    let secret = format!("secrets.{name}.{version}");
+    let keys: Vec<&String> = values.keys().collect();
+    let payload = json!({"version": version, "keys": keys});
+    let bundle = json!({"app": given.name("app"), "env": given.name("env"), "keys": keys, "secret": secret,
+        "secrets_version": version});
+    let mut spec = stored.spec().clone();
+    spec["secrets_version"] = json!(version);
+    let release = spec["processes"].as_object().into_iter().flatten().find_map(|(_, p)| p["release"].as_str());
+    let release = release.unwrap_or_default().to_owned();
+    for process in spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
+        process["secrets_version"] = json!(version);
+    }
+    let mut out = begin(asking, &stored, spec, &release, "secrets", None)?;
+    match asking.find(SECRET_BUNDLES, &name) {
+        Some(old) => {
+            let kept = text(old.spec(), &["secret"]).to_owned();
+            asking.change(&mut out, &old, bundle, &[("secret_bundle.version_set", payload)]);
+            drop_secret(asking, &mut out, &kept);
+        }
+        None => drop(asking.create(&mut out, SECRET_BUNDLES, &name, bundle, "secret_bundle.version_set", payload)),
+    }
+    let uid = kinds::uid::text(ledger::SubjectId((asking.around.ids)()));
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": secret, "namespace": asking.org, "uid": uid,
+            "creationTimestamp": time::text(asking.around.now_ms)},
+        "data": values.iter().map(|(name, value)| {
+            (name.clone(), json!(STANDARD.encode(value.as_str().unwrap_or_default())))
+        }).collect::<Map<String, Value>>(),
+    });
+    let place = Place::new(SECRETS.resource(), asking.org, &secret);
+    out.steps.push(Step { place, kind: StepKind::Create, object });
+    Ok(out)
+}
+
+/// The values of an environment's secrets go.
+pub fn drop_secret(asking: &Asking<'_>, out: &mut Outcome, name: &str) {
+    if let Some(secret) = asking.around.world.get(&SECRETS.resource(), asking.org, name) {
+        let place = Place::new(SECRETS.resource(), asking.org, name);
+        let metadata = json!({"metadata": secret["metadata"]});
+        out.steps.push(Step { place, kind: StepKind::DeleteAny, object: metadata });
+    }
+}

@@ -1,0 +1,75 @@
+//! What happened, and what follows from it: every view can be made again from the events alone.
+
+use std::collections::BTreeMap;
+
+use kinds::fields::text;
+use serde_json::Value;
+
+use super::super::names::*;
+use super::super::usage::HOUR_MS;
+use crate::Plural;
+
+/// What of an object is told in events and shown in views: its spec, without what follows from other objects.
+pub fn state(object: &Value) -> Value {
+    let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
+    if let Value::Object(fields) = &mut spec {
+        for derived in ["held", "charged_bindings", "snapshots_max"] {
+            fields.remove(derived);
+        }
+    }
+    spec
+}
+
+/// Whether objects of this kind are told in events. Leases and keys pass by themselves, tiers are a file's, and a hostname
+/// follows from its route.
+pub fn is_rebuilt(plural: Plural) -> bool {
+    ![TIERS, HOSTNAMES, LOG_STREAMS, IDEMPOTENCY_KEYS].contains(&plural)
+}
+
+/// Views made again from events, and what is wrong with the events.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rebuilt {
+    /// By kind of aggregate, organization and id.
+    pub views: BTreeMap<(String, String, String), Value>,
+    pub events: u64,
+    /// Gaps in the numbering of an aggregate's events: something was not told.
+    pub gaps: Vec<String>,
+}
+
+/// Plays events in their order. What would have passed by itself by now has passed.
+pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>, now_ms: i64) -> Rebuilt {
+    let mut rebuilt = Rebuilt::default();
+    let mut sequences: BTreeMap<(String, String, String), i64> = BTreeMap::new();
+    for event in events {
+        rebuilt.events += 1;
+        let of = |field: &str| text(event, &[field]).to_owned();
+        let key = (of("aggregate_type"), of("org_id"), of("aggregate_id"));
+        let sequence = event["aggregate_seq"].as_i64().unwrap_or(0);
+        let before = sequences.get(&key).copied().unwrap_or(0);
+        // An aggregate that comes back under the same name begins again.
+        if sequence != before + 1 && sequence != 1 {
+            rebuilt.gaps.push(format!("{}/{}/{}: {sequence} follows {before}", key.0, key.1, key.2));
+        }
+        sequences.insert(key.clone(), sequence);
+        match event.get("new").filter(|new| !new.is_null()) {
+            Some(new) => drop(rebuilt.views.insert(key, new.clone())),
+            None => drop(rebuilt.views.remove(&key)),
+        }
+        // With an organization goes what is left of it.
+        if text(event, &["event_type"]) == "org.deleted" {
+            let org = of("org_id");
+            rebuilt.views.retain(|(_, of, _), _| *of != org);
+            sequences.retain(|(_, of, _), _| *of != org);
+        }
+    }
+    rebuilt.views.retain(|(kind, ..), state| kind != "exec_session" || !has_passed(state, now_ms));
+    rebuilt
+}
+
+/// A session that counts for nothing any more.
+pub fn has_passed(session: &Value, now_ms: i64) -> bool {
+    let at = |field: &str| session.get(field).and_then(Value::as_i64).unwrap_or(i64::MAX);
+    text(session, &["state"]) != "connected"
+        && now_ms >= at("expires_at_ms")
+        && now_ms >= at("granted_at_ms").saturating_add(HOUR_MS)
+}

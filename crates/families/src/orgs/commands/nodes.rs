@@ -1,0 +1,57 @@
+//! Nodes: machines that run instances. They belong to the platform and to no organization.
+
+use kinds::fields::text;
+use serde_json::json;
+
+use super::super::names::*;
+use super::super::numbers::NUMBER_MAX;
+use super::Given;
+use super::body::{Body, check_name};
+use super::problem::Problem;
+use super::work::{Asking, Done, Outcome};
+
+pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let known = ["allocatable_memory_bytes", "cpu_cores", "ipv6_prefix", "addresses_max"];
+    let body = Body::of(given.body, &known)?;
+    let name = given.name("node");
+    check_name("node", name)?;
+    let memory = body.whole("allocatable_memory_bytes", 0, NUMBER_MAX)?;
+    let memory = memory.ok_or_else(|| Problem::invalid("allocatable_memory_bytes", "it is missing"))?;
+    let cores = body.whole("cpu_cores", 1, 65_536)?.ok_or_else(|| Problem::invalid("cpu_cores", "it is missing"))?;
+    let mut spec = json!({
+        "allocatable_memory_bytes": memory, "cpu_cores": cores, "state": "active",
+        "ipv6_prefix": body.text("ipv6_prefix")?.unwrap_or("fd00::"),
+        "addresses_max": body.whole("addresses_max", 0, 65_535)?.unwrap_or(65_535),
+    });
+    let mut out = Outcome::new(Done::Created);
+    let object = match asking.find(NODES, name) {
+        None => asking.create(&mut out, NODES, name, spec, "node.registered", json!({"cpu_cores": cores})),
+        Some(stored) => {
+            spec["state"] = stored.spec()["state"].clone();
+            spec["version"] = stored.spec()["version"].clone();
+            if spec == *stored.spec() {
+                return Ok(Outcome::as_it_was(&stored));
+            }
+            out.done = Done::Changed;
+            asking.change(&mut out, &stored, spec, &[("node.capacity_changed", json!({"cpu_cores": cores}))])
+        }
+    };
+    Ok(out.showing(&object))
+}
+
+pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["state", "reason"])?;
+    let state = body.word("state", &["active", "draining", "disabled", "degraded", "offline"])?;
+    let state = state.ok_or_else(|| Problem::invalid("state", "it is missing"))?;
+    let stored = asking.load_to_change(NODES, given.name("node"))?;
+    let was = text(stored.spec(), &["state"]).to_owned();
+    if was == state {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    let mut spec = stored.spec().clone();
+    spec["state"] = json!(state);
+    let payload = json!({"old": was, "new": state, "reason": body.text("reason")?});
+    let mut out = Outcome::new(Done::Changed);
+    let object = asking.change(&mut out, &stored, spec, &[("node.state_changed", payload)]);
+    Ok(out.showing(&object))
+}

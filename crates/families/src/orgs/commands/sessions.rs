@@ -1,0 +1,129 @@
+//! Exec sessions and log streams: what is counted while it is open, and never longer than its lease.
+
+use kinds::fields::text;
+use serde_json::json;
+
+use super::super::names::*;
+use super::super::usage::counts;
+use super::Given;
+use super::body::Body;
+use super::problem::{Problem, Sort};
+use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
+use crate::Place;
+
+/// How long a grant waits for somebody to connect.
+pub const GRANT_MS: i64 = 60 * 1000;
+/// How long a log stream counts after it was last renewed.
+pub const STREAM_MS: i64 = 30 * 1000;
+/// Sessions of one environment and in one instance: guards of the platform, not an organization's quota.
+const SESSIONS_PER_ENV_MAX: usize = 10;
+const SESSIONS_PER_INSTANCE_MAX: usize = 2;
+
+pub fn grant(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    Body::of(given.body, &[])?;
+    let instance = asking.load(INSTANCES, given.name("instance"))?;
+    if !counts(text(instance.spec(), &["desired_state"])) {
+        return Err(Problem::conflict("instance_stopped", "the instance is to be stopped"));
+    }
+    let now_ms = asking.around.now_ms;
+    let open: Vec<Stored> = asking.list(EXEC_SESSIONS).into_iter().filter(|one| is_open(one, now_ms)).collect();
+    let same = |field: &str| {
+        let wanted = text(instance.spec(), &[field]);
+        open.iter().filter(|one| text(one.spec(), &[field]) == wanted).count()
+    };
+    let in_env = open
+        .iter()
+        .filter(|one| ["app", "env"].iter().all(|field| text(one.spec(), &[field]) == text(instance.spec(), &[field])));
+    let in_instance = open.iter().filter(|one| text(one.spec(), &["instance"]) == instance.name).count();
+    if in_env.count() >= SESSIONS_PER_ENV_MAX || in_instance >= SESSIONS_PER_INSTANCE_MAX || same("app") > 1000 {
+        let why = format!(
+            "there are {SESSIONS_PER_ENV_MAX} sessions at most in an environment, and {SESSIONS_PER_INSTANCE_MAX} in an instance"
+        );
+        return Err(Problem::new(Sort::Limited, "rate_limited", why));
+    }
+    let name = asking.new_id("x");
+    let spec = json!({
+        "instance": instance.name, "app": instance.spec()["app"], "env": instance.spec()["env"], "state": "granted",
+        "granted_at_ms": now_ms, "expires_at_ms": now_ms.saturating_add(GRANT_MS),
+    });
+    let mut out = Outcome::new(Done::Created);
+    let payload = json!({"instance_id": instance.name});
+    let object = asking.create(&mut out, EXEC_SESSIONS, &name, spec, "exec_session.granted", payload);
+    Ok(out.showing(&object))
+}
+
+fn is_open(session: &Stored, now_ms: i64) -> bool {
+    let spec = session.spec();
+    match text(spec, &["state"]) {
+        "connected" => true,
+        "granted" => spec["expires_at_ms"].as_i64().is_some_and(|at| now_ms < at),
+        _ => false,
+    }
+}
+
+pub fn connect(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    Body::of(given.body, &[])?;
+    let stored = asking.load_to_change(EXEC_SESSIONS, given.name("session"))?;
+    if text(stored.spec(), &["state"]) == "connected" {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    if !is_open(&stored, asking.around.now_ms) {
+        return Err(Problem::conflict(
+            "session_ended",
+            "the session has ended: nobody connected in time, or it was closed",
+        ));
+    }
+    let mut spec = stored.spec().clone();
+    spec["state"] = json!("connected");
+    let mut out = Outcome::new(Done::Changed);
+    let object = asking.change(&mut out, &stored, spec, &[("exec_session.connected", json!({}))]);
+    Ok(out.showing(&object))
+}
+
+pub fn end(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    Body::of(given.body, &[])?;
+    let stored = asking.load_to_change(EXEC_SESSIONS, given.name("session"))?;
+    if text(stored.spec(), &["state"]) == "ended" {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    let reason = if is_open(&stored, asking.around.now_ms) { "closed" } else { "connect_timeout" };
+    let mut spec = stored.spec().clone();
+    spec["state"] = json!("ended");
+    spec["end_reason"] = json!(reason);
+    let mut out = Outcome::new(Done::Changed);
+    let payload = json!({"reason": reason});
+    let object = asking.change(&mut out, &stored, spec, &[("exec_session.ended", payload)]);
+    Ok(out.showing(&object))
+}
+
+/// A lease on a log stream. It is no event: it passes by itself if nobody renews it.
+pub fn open_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    asking.load(ENVS, &env_name(given.name("app"), given.name("env")))?;
+    let now_ms = asking.around.now_ms;
+    let name = asking.new_id("l");
+    let spec = json!({
+        "app": given.name("app"), "env": given.name("env"), "holder": asking.actor.id, "granted_at_ms": now_ms,
+        "expires_at_ms": now_ms.saturating_add(STREAM_MS),
+    });
+    let mut out = Outcome::new(Done::Created);
+    let object = asking.create_quietly(&mut out, LOG_STREAMS, &name, spec);
+    Ok(out.showing(&object))
+}
+
+pub fn renew_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let stored = asking.load(LOG_STREAMS, given.name("stream"))?;
+    let mut object = (*stored.object).clone();
+    object["spec"]["expires_at_ms"] = json!(asking.around.now_ms.saturating_add(STREAM_MS));
+    let place = Place::new(LOG_STREAMS.resource(), asking.org, &stored.name);
+    let mut out = Outcome::new(Done::Changed).showing(&object);
+    out.steps.push(Step { place, kind: StepKind::Update(stored.revision()), object });
+    Ok(out)
+}
+
+pub fn close_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let stored = asking.load(LOG_STREAMS, given.name("stream"))?;
+    let place = Place::new(LOG_STREAMS.resource(), asking.org, &stored.name);
+    let mut out = Outcome::new(Done::Deleted);
+    out.steps.push(Step { place, kind: StepKind::DeleteAny, object: (*stored.object).clone() });
+    Ok(out)
+}

@@ -1,0 +1,308 @@
+//! How commands read and write: objects with their versions, and an event for every change.
+
+use std::sync::Arc;
+
+use kinds::fields::{given, text};
+use kinds::time;
+use ledger::SubjectId;
+use rules::policy_name;
+use serde_json::{Map, Value, json};
+
+use super::super::dimensions::Dimension;
+use super::super::footprint::Footprint;
+use super::super::names::*;
+use super::super::status::{Row, rows};
+use super::super::words::Violation;
+use super::problem::Problem;
+use super::{Actor, Around, state};
+use crate::{Place, Plural};
+
+/// One request as commands see it.
+pub struct Asking<'a> {
+    pub org: &'a str,
+    pub actor: &'a Actor,
+    pub request_id: &'a str,
+    pub idempotency_key: Option<&'a str>,
+    /// The version that whoever asks wants to change.
+    pub expected_version: Option<i64>,
+    pub around: Around<'a>,
+}
+
+/// A stored object.
+#[derive(Clone)]
+pub struct Stored {
+    pub plural: Plural,
+    pub name: String,
+    pub object: Arc<Value>,
+}
+
+impl Stored {
+    pub fn spec(&self) -> &Value {
+        &self.object["spec"]
+    }
+
+    pub fn revision(&self) -> u64 {
+        text(&self.object, &["metadata", "resourceVersion"]).parse().unwrap_or(0)
+    }
+
+    pub fn version(&self) -> i64 {
+        given(&self.object, &["spec", "version"]).and_then(Value::as_i64).unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    Create,
+    /// Of the object at this revision.
+    Update(u64),
+    Delete(u64),
+    /// Whatever there is.
+    UpdateAny,
+    DeleteAny,
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub place: Place,
+    pub kind: StepKind,
+    /// The object as it is to be stored; as it was, where it goes.
+    pub object: Value,
+}
+
+/// What is answered when all is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Created,
+    Changed,
+    /// It was as asked before: nothing is written.
+    AsItWas,
+    Deleted,
+}
+
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub done: Done,
+    pub body: Value,
+    pub steps: Vec<Step>,
+    pub events: Vec<Value>,
+    /// How many process types surge in it: with fewer it may fit.
+    pub surges: usize,
+    /// Whether a rollout that cannot surge is refused.
+    pub surges_or_nothing: bool,
+}
+
+impl Outcome {
+    pub fn new(done: Done) -> Outcome {
+        Outcome { done, body: Value::Null, steps: Vec::new(), events: Vec::new(), surges: 0, surges_or_nothing: false }
+    }
+
+    pub fn as_it_was(stored: &Stored) -> Outcome {
+        Outcome { body: row(&stored.object), ..Outcome::new(Done::AsItWas) }
+    }
+
+    pub fn showing(self, object: &Value) -> Outcome {
+        Outcome { body: row(object), ..self }
+    }
+}
+
+/// An object as it is answered: its id, its version and its spec, without what is the server's own business.
+pub fn row(object: &Value) -> Value {
+    let mut row = Map::new();
+    row.insert("id".into(), object["metadata"]["name"].clone());
+    row.insert("created_at".into(), object["metadata"]["creationTimestamp"].clone());
+    if let Value::Object(state) = state(object) {
+        row.extend(state);
+    }
+    Value::Object(row)
+}
+
+fn kind_word(plural: Plural) -> String {
+    let mut word = String::new();
+    for (place, c) in kind_of(plural).chars().enumerate() {
+        if c.is_ascii_uppercase() && place > 0 {
+            word.push('_');
+        }
+        word.push(c.to_ascii_lowercase());
+    }
+    word
+}
+
+impl Asking<'_> {
+    pub fn find(&self, plural: Plural, name: &str) -> Option<Stored> {
+        let namespace = if is_global(plural) { "" } else { self.org };
+        let object = self.around.world.get(&plural.resource(), namespace, name)?;
+        Some(Stored { plural, name: name.into(), object })
+    }
+
+    pub fn load(&self, plural: Plural, name: &str) -> Result<Stored, Problem> {
+        self.find(plural, name).ok_or_else(|| Problem::not_found(&kind_word(plural).replace('_', " "), name))
+    }
+
+    /// The object that a command changes, at the version that was expected.
+    pub fn load_to_change(&self, plural: Plural, name: &str) -> Result<Stored, Problem> {
+        let stored = self.load(plural, name)?;
+        match self.expected_version {
+            Some(expected) if expected != stored.version() => {
+                let why = format!("version {expected} was expected, and it is {}", stored.version());
+                Err(Problem::conflict("version_conflict", why))
+            }
+            _ => Ok(stored),
+        }
+    }
+
+    pub fn list(&self, plural: Plural) -> Vec<Stored> {
+        let namespace = if is_global(plural) { "" } else { self.org };
+        let all = self.around.world.list(&plural.resource(), namespace).into_iter();
+        let stored = |object: Arc<Value>| {
+            let name = text(&object, &["metadata", "name"]).to_owned();
+            Stored { plural, name, object }
+        };
+        all.map(stored).collect()
+    }
+
+    /// A new id that sorts by time.
+    pub fn new_id(&mut self, prefix: &str) -> String {
+        let moment = self.around.now_ms.max(0);
+        format!("{prefix}-{moment:011x}{:08x}", (self.around.ids)() & 0xffff_ffff)
+    }
+
+    fn metadata(&mut self, plural: Plural, name: &str) -> Value {
+        let uid = kinds::uid::text(SubjectId((self.around.ids)()));
+        let created = time::text(self.around.now_ms);
+        let mut metadata = json!({"name": name, "uid": uid, "creationTimestamp": created, "generation": 1});
+        if !is_global(plural) {
+            metadata["namespace"] = json!(self.org);
+        }
+        metadata
+    }
+
+    /// A new object of one of our kinds.
+    pub fn object(&mut self, plural: Plural, name: &str, spec: Value) -> Value {
+        let metadata = self.metadata(plural, name);
+        json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind_of(plural), "metadata": metadata, "spec": spec,
+        })
+    }
+
+    fn place(&self, plural: Plural, name: &str) -> Place {
+        Place::new(plural.resource(), if is_global(plural) { "" } else { self.org }, name)
+    }
+
+    /// Writes a new object, and tells it.
+    pub fn create(
+        &mut self,
+        out: &mut Outcome,
+        plural: Plural,
+        name: &str,
+        mut spec: Value,
+        event: &str,
+        more: Value,
+    ) -> Value {
+        spec["version"] = json!(1);
+        let object = self.object(plural, name, spec);
+        out.steps.push(Step { place: self.place(plural, name), kind: StepKind::Create, object: object.clone() });
+        let told = self.event(plural, name, 1, event, more, &Value::Null, &state(&object));
+        out.events.push(told);
+        object
+    }
+
+    /// Writes what is not told in an event: leases and keys.
+    pub fn create_quietly(&mut self, out: &mut Outcome, plural: Plural, name: &str, spec: Value) -> Value {
+        let object = self.object(plural, name, spec);
+        out.steps.push(Step { place: self.place(plural, name), kind: StepKind::Create, object: object.clone() });
+        object
+    }
+
+    /// Writes a changed object, and tells each change.
+    pub fn change(&mut self, out: &mut Outcome, stored: &Stored, mut spec: Value, events: &[(&str, Value)]) -> Value {
+        let told = i64::try_from(events.len().max(1)).unwrap_or(1);
+        let before = state(&stored.object);
+        spec["version"] = json!(stored.version().saturating_add(told));
+        let mut object = (*stored.object).clone();
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
+        object["metadata"]["generation"] = json!(generation);
+        object["spec"] = spec;
+        let after = state(&object);
+        let place = self.place(stored.plural, &stored.name);
+        let kind = StepKind::Update(stored.revision());
+        out.steps.push(Step { place, kind, object: object.clone() });
+        for (number, (event, more)) in (1..).zip(events) {
+            let sequence = stored.version().saturating_add(number);
+            let told = self.event(stored.plural, &stored.name, sequence, event, more.clone(), &before, &after);
+            out.events.push(told);
+        }
+        object
+    }
+
+    pub fn delete(&mut self, out: &mut Outcome, stored: &Stored, event: &str, more: Value) {
+        let place = self.place(stored.plural, &stored.name);
+        let kind = StepKind::Delete(stored.revision());
+        out.steps.push(Step { place, kind, object: (*stored.object).clone() });
+        let before = state(&stored.object);
+        let sequence = stored.version().saturating_add(1);
+        let told = self.event(stored.plural, &stored.name, sequence, event, more, &before, &Value::Null);
+        out.events.push(told);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an event is all of it")]
+    fn event(
+        &self,
+        plural: Plural,
+        name: &str,
+        sequence: i64,
+        event: &str,
+        payload: Value,
+        old: &Value,
+        new: &Value,
+    ) -> Value {
+        let spec = if new.is_null() { old } else { new };
+        let org = if is_global(plural) { Value::Null } else { json!(self.org) };
+        json!({
+            "occurred_at": time::text(self.around.now_ms),
+            "occurred_at_ms": self.around.now_ms,
+            "aggregate_type": kind_word(plural),
+            "aggregate_id": name,
+            "aggregate_seq": sequence,
+            "event_type": event,
+            "event_version": 1,
+            "actor_type": self.actor.kind,
+            "actor_id": self.actor.id,
+            "org_id": org,
+            "app_id": spec.get("app"),
+            "env_id": spec.get("env"),
+            "request_id": self.request_id,
+            "idempotency_key": self.idempotency_key,
+            "payload": payload,
+            "old": old,
+            "new": new,
+        })
+    }
+
+    /// The usage of the organization, as it was last published.
+    pub fn usage(&self) -> Vec<Row> {
+        let Some(org) = self.find(ORGS, self.org) else { return Vec::new() };
+        let policy = policy_name(&ORGS.resource(), self.org, self.org);
+        rows(&org.object, &self.around.balances.of(&policy))
+    }
+
+    /// Looks whether so much more would fit, without taking it.
+    pub fn look(&self, more: Footprint) -> Result<(), Problem> {
+        let usage = self.usage();
+        let mut violations = Vec::new();
+        for (dimension, requested) in Dimension::COMPUTE.into_iter().zip(more.amounts()) {
+            let Some(row) = usage.iter().find(|row| row.dimension == dimension) else { continue };
+            let Some(limit) = row.limit.filter(|_| !requested.is_zero() && !requested.is_negative()) else { continue };
+            let fits = row.usage.checked_add(requested).is_some_and(|sum| sum <= limit);
+            if !fits {
+                let current = row.usage;
+                violations.push(Violation { dimension, limit, current, requested, counted_only: false });
+            }
+        }
+        if violations.is_empty() { Ok(()) } else { Err(Problem::quota(violations)) }
+    }
+
+    pub fn reserves(&self) -> bool {
+        self.find(ORGS, self.org).is_none_or(|org| super::super::groups::reserves(&org.object))
+    }
+}

@@ -1,0 +1,94 @@
+//! Numbers as commands and objects carry them: whole ones, and vCPUs as decimals. No float is computed with.
+
+use quantity::{Amount, Decimal, Quantity};
+use serde_json::{Number, Value};
+
+/// The largest number that every JSON client reads as it was written.
+pub const NUMBER_MAX: i64 = (1 << 53) - 1;
+
+/// A whole number from zero on.
+pub fn whole(value: &Value) -> Result<i64, String> {
+    let number = value.as_i64().filter(|number| (0..=NUMBER_MAX).contains(number));
+    number.ok_or_else(|| format!("{value} is not a whole number from 0 to {NUMBER_MAX}"))
+}
+
+/// A decimal from zero on, as a number or as text: `0.5`, `"0.5"`. Its digits are read as they are written, and no more than
+/// nine of them may follow the point.
+pub fn decimal(value: &Value) -> Result<Amount, String> {
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        other => return Err(format!("{other} is not a decimal number")),
+    };
+    let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
+    let fraction = text.split(['e', 'E']).next().and_then(|digits| digits.split_once('.')).map_or(0, |(_, f)| f.len());
+    if text.is_empty() || text.len() > 40 || !text.chars().all(plain) || fraction > 9 {
+        return Err(format!("{value} is not a decimal number with at most nine digits behind its point"));
+    }
+    let amount = Quantity::parse(&text).map_err(|_| format!("{value} is not a decimal number"))?.amount();
+    if amount.is_negative() || amount > Amount::from_units(NUMBER_MAX) {
+        return Err(format!("{value} is not a number from 0 to {NUMBER_MAX}"));
+    }
+    Ok(amount)
+}
+
+/// An amount as a JSON number, in as few digits as it takes.
+pub fn shown(amount: Amount) -> Value {
+    match amount.to_units() {
+        Some(units) => Value::from(units),
+        None => text(amount).parse::<Number>().map_or(Value::Null, Value::Number),
+    }
+}
+
+/// An amount as a plain decimal.
+pub fn text(amount: Amount) -> String {
+    Decimal(amount).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn decimals_are_read_digit_by_digit() {
+        for (value, nanos) in [
+            (json!(0.1), 100_000_000),
+            (json!("0.1"), 100_000_000),
+            (json!(3), 3_000_000_000),
+            (json!(1e-9), 1),
+            (json!("0.000000001"), 1),
+            (json!(0), 0),
+        ] {
+            assert_eq!(decimal(&value).map(Amount::nanos), Ok(nanos), "{value}");
+        }
+        for wrong in [
+            json!(-1),
+            json!("1Gi"),
+            json!("500m"),
+            json!("0.0000000001"),
+            json!(null),
+            json!(true),
+            json!("NaN"),
+            json!(""),
+            json!("1e99"),
+            json!(1e300),
+            json!(i64::MAX),
+        ] {
+            assert!(decimal(&wrong).is_err(), "{wrong}");
+        }
+        let sum = decimal(&json!(0.1)).unwrap().checked_add(decimal(&json!(0.2)).unwrap()).unwrap();
+        assert_eq!(shown(sum), json!(0.3));
+        assert_eq!(shown(Amount::from_units(7)), json!(7));
+    }
+
+    #[test]
+    fn whole_numbers_are_whole() {
+        assert_eq!(whole(&json!(0)), Ok(0));
+        assert_eq!(whole(&json!(NUMBER_MAX)), Ok(NUMBER_MAX));
+        for wrong in [json!(-1), json!(1.5), json!("1"), json!(null), json!(u64::MAX), json!(1u64 << 53)] {
+            assert!(whole(&wrong).is_err(), "{wrong}");
+        }
+    }
+}

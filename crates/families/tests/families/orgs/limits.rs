@@ -1,0 +1,130 @@
+//! Tiers, overrides, and who may write.
+
+use engine::{Draft, Expect, ObjectKey, Refused, WriteKind};
+use families::orgs::commands::Op;
+use families::orgs::names::*;
+use families::orgs::tiers;
+use families::{Identity, Origin};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::platform::{Platform, service};
+
+fn apps(platform: &mut Platform, names: &[&str]) -> Vec<bool> {
+    let made = names.iter().map(|name| platform.run("acme", Op::CreateApp, &[], json!({"name": name})).is_ok());
+    made.collect()
+}
+
+#[test]
+fn tiers_and_overrides_decide_together() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    assert_eq!(apps(&mut platform, &["a", "b", "c", "d"]), [true, true, true, false]);
+    platform.limit("acme", "max_apps", 4);
+    assert_eq!(apps(&mut platform, &["d", "e"]), [true, false]);
+    platform.run("acme", Op::SetTier, &[], json!({"tier": "standard", "reason": "paid"})).unwrap();
+    assert_eq!(apps(&mut platform, &["e"]), [false], "an override stands above the tier");
+    platform.run("acme", Op::DeleteQuota, &[("dimension", "max_apps")], Value::Null).unwrap();
+    assert_eq!(apps(&mut platform, &["e"]), [true]);
+    // Lowered below usage: nobody is evicted, nothing grows.
+    platform.limit("acme", "max_apps", 2);
+    assert_eq!(apps(&mut platform, &["f"]), [false]);
+    let event = platform.events.iter().rev().find(|event| event["event_type"] == "org.quota_set").unwrap();
+    assert_eq!(event["payload"]["over_limit_after"], true);
+    assert_eq!(event["payload"]["effective_before"], 20);
+    for name in ["a", "b", "c"] {
+        platform.run("acme", Op::DeleteApp, &[("app", name)], Value::Null).unwrap();
+    }
+    assert_eq!(apps(&mut platform, &["f"]), [false]);
+    platform.limit("acme", "max_apps", "unlimited");
+    assert_eq!(apps(&mut platform, &["f"]), [true]);
+    assert_eq!(platform.rebuilt().views, platform.live());
+    assert!(platform.rebuilt().gaps.is_empty(), "{:?}", platform.rebuilt().gaps);
+}
+
+#[test]
+fn a_reloaded_tier_counts_at_once() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    assert_eq!(apps(&mut platform, &["a", "b", "c", "d"]), [true, true, true, false]);
+    let mut spec = tiers::built_in().remove(0).1;
+    spec["limits"]["max_apps"] = json!(4);
+    spec["limits"]["max_snapshots_per_volume"] = json!(3);
+    let volume = platform.run("acme", Op::CreateVolume, &[], json!({"size_bytes": 1 << 30})).unwrap().body;
+    platform.set_tier("free", spec);
+    assert_eq!(apps(&mut platform, &["d", "e"]), [true, false]);
+    let path = [("volume", volume["id"].as_str().unwrap())];
+    let made = (0..4).map(|_| platform.run("acme", Op::CreateSnapshot, &path, Value::Null).is_ok());
+    assert_eq!(made.collect::<Vec<_>>(), [true, true, true, false]);
+}
+
+#[test]
+fn an_override_ends_by_itself() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    let body = json!({"limit": 5, "reason": "a fair", "expires_at": "2027-01-15T08:10:00Z"});
+    platform.run("acme", Op::SetQuota, &[("dimension", "max_apps")], body).unwrap();
+    assert_eq!(apps(&mut platform, &["a", "b", "c", "d"]), [true, true, true, true]);
+    let at = kinds::time::read_ms("2027-01-15T08:10:00Z").unwrap();
+    platform.pass(at - platform.now_ms);
+    assert_eq!(apps(&mut platform, &["e"]), [false]);
+    platform.restart();
+    assert_eq!(apps(&mut platform, &["e"]), [false]);
+    for wrong in [
+        json!({"limit": -1, "reason": "x"}),
+        json!({"limit": 1}),
+        json!({"limit": "5", "reason": "x"}),
+        json!({"limit": 1, "reason": ""}),
+        json!({"limit": 1, "reason": "x", "expires_at": "2020-01-01T00:00:00Z"}),
+        json!({"limit": 1, "reason": "x", "more": 1}),
+        json!([]),
+        Value::Null,
+    ] {
+        let refused = platform.run("acme", Op::SetQuota, &[("dimension", "max_apps")], wrong.clone());
+        assert_eq!(refused.unwrap_err().code, "invalid_argument", "{wrong}");
+    }
+}
+
+#[test]
+fn only_the_service_writes_and_a_tier_in_use_stays() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    apps(&mut platform, &["a"]);
+    let tenant = || Origin { identity: Arc::new(Identity::authenticated("tenant", ["system:masters"])), request: 1 };
+    let said = |refused: Result<(), Refused>| match refused {
+        Err(Refused::Said { refusal, .. }) => refusal.message,
+        other => panic!("{other:?}"),
+    };
+    let org = platform.get(ORGS, "acme", "acme").unwrap();
+    let mut wider = (*org).clone();
+    wider["spec"]["overrides"] = json!({"max_apps": {"limit": 1000}});
+    let key = ObjectKey::new(ORGS.resource(), "acme", "acme");
+    let update = |object: &Value| WriteKind::Update {
+        draft: Draft::new(object.clone()).unwrap(),
+        expect: Expect::default(),
+        status: false,
+    };
+    assert!(said(platform.write(key.clone(), update(&wider), tenant())).contains("written through /v1/orgs"));
+    let delete = || WriteKind::Delete { expect: Expect::default(), last: None };
+    assert!(said(platform.write(key, delete(), tenant())).contains("written through /v1/orgs"));
+    let app = ObjectKey::new(APPS.resource(), "acme", "a");
+    assert!(said(platform.write(app, delete(), tenant())).contains("written through /v1/orgs"));
+    let free = ObjectKey::new(TIERS.resource(), "", "free");
+    assert!(said(platform.write(free, delete(), tenant())).contains("has the tier"));
+    platform.write(ObjectKey::new(TIERS.resource(), "", "scale"), delete(), tenant()).unwrap();
+    assert!(platform.families().iter().any(|family| family.manifest().name == "orgs"));
+    let _ = service();
+}
+
+#[test]
+fn an_organization_without_its_tier_may_have_nothing_more() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    // As another version could have stored it: the limits cannot be told, so that nothing is granted.
+    let key = ObjectKey::new(ORGS.resource(), "acme", "acme");
+    let mut lost = (*platform.get(ORGS, "acme", "acme").unwrap()).clone();
+    lost["spec"]["tier"] = json!("gone");
+    let draft = Draft::new(lost).unwrap();
+    let refused = platform.write(key, WriteKind::Update { draft, expect: Expect::default(), status: false }, service());
+    assert!(matches!(refused, Err(Refused::Invalid(_))), "{refused:?}");
+}

@@ -1,0 +1,7 @@
+//! Organizations: commands carried out on the engine in memory.
+
+mod limits;
+mod platform;
+mod scheduling;
+mod stories;
+mod storm;
