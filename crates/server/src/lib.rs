@@ -16,6 +16,7 @@ pub mod front;
 pub mod inflight;
 pub mod listen;
 pub mod metrics;
+pub mod orgs;
 pub mod registry;
 pub mod request;
 pub mod serve;

@@ -10,6 +10,7 @@ use http::{Method, Uri};
 use rules::selector::FieldSelector;
 
 use crate::authz::Attributes;
+use crate::orgs::table::{self, Lookup, Who};
 
 /// A path longer than this names nothing we serve; it bounds the work done for a request nobody has authenticated.
 pub const PATH_BYTES_MAX: usize = 8 * 1024;
@@ -74,6 +75,7 @@ impl RequestInfo {
                 info.version = version.to_string();
                 rest
             }
+            [prefix, ..] if prefix == "v1" => return Ok(orgs(method, raw, info)),
             _ => return Ok(info),
         };
         if segments.iter().any(|segment| segment.is_empty() || segment.contains('/')) {
@@ -113,6 +115,25 @@ impl RequestInfo {
             name: if self.name.is_empty() { &self.selected_name } else { &self.name },
             path: &self.path,
         }
+    }
+}
+
+/// What an endpoint of organizations asks for: a right on what it is about, in the organization's namespace or everywhere. It is
+/// no resource of the Kubernetes API, and not routed as one.
+fn orgs(method: &Method, path: &str, info: RequestInfo) -> RequestInfo {
+    let Lookup::Found(found) = table::find(method, path) else { return info };
+    let namespace = match found.endpoint.who {
+        Who::Org => found.path.get("org").cloned().unwrap_or_default(),
+        Who::Operator => String::new(),
+    };
+    RequestInfo {
+        verb: Cow::Borrowed(found.endpoint.verb),
+        group: families::orgs::names::GROUP.into(),
+        version: families::orgs::names::VERSION.into(),
+        resource: found.endpoint.resource.into(),
+        subresource: found.endpoint.subresource.into(),
+        namespace,
+        ..info
     }
 }
 

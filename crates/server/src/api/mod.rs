@@ -70,11 +70,13 @@ use crate::core::{Answer, Cache, Command, ObjectKey, Write, WriteKind};
 use crate::identity::Identity;
 use crate::inflight::Room;
 use crate::metrics::Metrics;
+use crate::orgs;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
 pub use long::Long;
 use number::{number_of, tell_number};
 use options::Query;
+pub(crate) use prepare::CacheWorld;
 pub use review::CacheAccounts;
 pub use status::{ApiError, ApiResult};
 
@@ -88,6 +90,8 @@ pub struct Parts {
     /// For service account tokens and token reviews; without one both are refused.
     pub authenticator: Option<Arc<Authenticator>>,
     pub metrics: Arc<Metrics>,
+    /// What only grows: events and the audit trail of organizations.
+    pub journals: store::Journals,
     /// For backups, where the store can be backed up from here.
     pub maintenance: Option<store::Maintenance>,
     /// Milliseconds since 1970.
@@ -103,7 +107,7 @@ pub struct Api {
 }
 
 struct Inner {
-    parts: Parts,
+    parts: Arc<Parts>,
     /// The family behind each resource whose status is a projection of the ledger.
     projected: HashMap<GroupResource, Arc<dyn Family>>,
     /// The family behind each resource whose objects are made when somebody asks.
@@ -207,7 +211,7 @@ impl Api {
         let admission = Admitter::follow(&parts.cache, &parts.registry, &parts.metrics);
         Api {
             inner: Arc::new(Inner {
-                parts,
+                parts: Arc::new(parts),
                 projected,
                 virtuals,
                 openapi,
@@ -275,6 +279,10 @@ impl Api {
                 RequestInfo::parse(&parts.method, &parts.uri).map_err(|bad| ApiError::bad_request(bad.to_string()))?
             }
         };
+        if orgs::is_ours(&info.path) {
+            let head = (parts.method, parts.uri, parts.headers);
+            return Ok(Box::pin(orgs::answer(&self.inner.parts, head, body, identity, number)).await);
+        }
         let query = Query::parse(parts.uri.query())?;
         if !info.is_resource {
             return Box::pin(self.nonresource(&parts.method, &info, &query, &parts.headers, &identity)).await;

@@ -404,7 +404,7 @@ impl Admitting<'_> {
     }
 }
 
-pub(super) struct CacheWorld<'a>(pub &'a Cache);
+pub(crate) struct CacheWorld<'a>(pub &'a Cache);
 
 impl World for CacheWorld<'_> {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {

@@ -93,9 +93,18 @@ pub struct Config {
     pub limits: Limits,
     pub capsule: families::capsule::Settings,
     pub karmada: families::karmada::Settings,
+    pub orgs: Orgs,
     /// Go on without acknowledged writes that are missing at the end of the log. A flag only: it is for one start.
     #[serde(skip)]
     pub accept_data_loss: bool,
+}
+
+/// What can be told about organizations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Orgs {
+    /// The file with their tiers; three are built in without one.
+    pub tiers: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -121,6 +130,7 @@ impl Default for Config {
             limits: Limits::default(),
             capsule: families::capsule::Settings::default(),
             karmada: families::karmada::Settings::default(),
+            orgs: Orgs::default(),
             accept_data_loss: false,
         }
     }
@@ -219,6 +229,7 @@ mod tests {
             },
             admission_configuration: Some("/etc/bursar/admission.yaml".into()),
             encryption_configuration: Some("/etc/bursar/encryption.yaml".into()),
+            orgs: Orgs { tiers: Some("/etc/bursar/tiers.yaml".into()) },
             ..Config::default()
         };
         assert_eq!(shown, expected);
@@ -264,6 +275,8 @@ mod tests {
             "heartbeatSeconds",
             "graceSeconds",
             "evict",
+            "orgs",
+            "tiers",
         ] {
             assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
         }

@@ -63,6 +63,8 @@ pub struct Metrics {
     usage: OnceLock<Usage>,
     dropped_bytes: Counter,
     lost_writes: Counter,
+    /// Of the API of organizations.
+    pub orgs: crate::orgs::Counts,
     /// Scrapes look at everything; one at a time is enough.
     scraping: Mutex<()>,
     started: Duration,
@@ -99,6 +101,7 @@ impl Metrics {
             usage: OnceLock::new(),
             dropped_bytes: Counter::default(),
             lost_writes: Counter::default(),
+            orgs: crate::orgs::Counts::default(),
             scraping: Mutex::default(),
             started: since.unwrap_or_default(),
         }
@@ -204,6 +207,7 @@ impl Metrics {
         }
         out.put(&names::DROPPED_BYTES, &[], self.dropped_bytes.get());
         out.put(&names::LOST_WRITES, &[], self.lost_writes.get());
+        self.orgs.sample(out);
         out.put(&names::REVISION, &[], seen.cache.revision());
         for (resource, count) in seen.cache.counts() {
             out.put(&names::OBJECTS, &[&resource.group, &resource.resource], count);

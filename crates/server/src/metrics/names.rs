@@ -107,6 +107,8 @@ pub static ALL: &[&Metric] = &[
     &STORE_COMPACTIONS,
     &DROPPED_BYTES,
     &LOST_WRITES,
+    &crate::orgs::EXCEEDED,
+    &crate::orgs::COMMANDS,
     &REVISION,
     &OBJECTS,
     &PROCESS_START,

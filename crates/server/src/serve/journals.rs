@@ -9,14 +9,14 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// For each journal alike.
+/// For each journal but what happened to organizations, which is what their views are made from: that stays.
 const RETENTION: Retention = Retention { age_ms: Some(30 * DAY_MS), bytes: Some(1024 * 1024 * 1024) };
 
-const ALL: [Journal; 4] = [Journal::AUDIT, Journal::EVENTS, Journal::METERING, Journal::HISTORY];
+const PASSING: [Journal; 3] = [Journal::AUDIT, Journal::METERING, Journal::HISTORY];
 
 /// Says how long entries stay.
 pub fn retain(journals: &Journals) {
-    ALL.into_iter().for_each(|journal| journals.retain(journal, RETENTION));
+    PASSING.into_iter().for_each(|journal| journals.retain(journal, RETENTION));
 }
 
 /// Lets go of what need not stay any more, as long as the server runs.

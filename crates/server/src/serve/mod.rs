@@ -243,6 +243,7 @@ impl Server {
             rbac: Arc::clone(&rbac),
             authenticator: Some(Arc::clone(&authenticator)),
             metrics: Arc::clone(&metrics),
+            journals: journals.clone(),
             maintenance: maintenance.clone(),
             clock: system_clock,
             closing,
@@ -257,6 +258,7 @@ impl Server {
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);
         }
+        loops.spawn(crate::orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         if outdated > 0 {
             loops.spawn(encrypt::run(writes.clone(), outdated, maintenance));

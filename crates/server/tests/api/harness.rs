@@ -66,6 +66,7 @@ impl Server {
         let families = families::all(&families::Settings::default());
         let (engine, cache) = Engine::load(store.as_mut(), families.clone()).expect("the store loads");
         let maintenance = store.maintenance();
+        let journals = store.journals();
         let cache = Arc::new(cache);
         let registry = Arc::new(Registry::new());
         server::registry::follow(&registry, &cache);
@@ -93,6 +94,7 @@ impl Server {
             rbac: rbac.clone(),
             authenticator: None,
             metrics,
+            journals,
             maintenance,
             clock: system_clock,
             closing: closing.clone(),

@@ -16,6 +16,7 @@ mod hostile;
 mod loops;
 mod metrics;
 mod moves;
+mod orgs;
 mod quotas;
 mod reads;
 mod rights;

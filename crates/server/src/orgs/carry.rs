@@ -1,0 +1,315 @@
+//! Carrying commands out: all that one writes, with its events and its key, is one command of the sequencer.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem, Step, StepKind, quota_details, run};
+use families::orgs::names::{EXEC_SESSIONS, NODES, ORGS};
+use families::orgs::words::{Violation, violations};
+use families::orgs::{Dimension, numbers, status, usage};
+use families::{Balances, Denial, Origin};
+use http::{HeaderValue, Response, StatusCode};
+use kinds::fields::text;
+use rules::policy_name;
+use serde_json::{Value, json};
+use store::Journal;
+use uuid::Uuid;
+
+use super::key::Key;
+use super::problem::Failure;
+use super::{Call, document};
+use crate::api::{CacheWorld, Parts};
+use crate::core::{Answer, Command, Draft, Expect, ObjectKey, Refused, WriteAll, WriteKind, Writes};
+use crate::identity::Identity;
+
+/// How often a command is run again because something changed meanwhile. Every lost round is another command that got through.
+const ROUNDS_MAX: usize = 64;
+
+/// Who the service writes as, on behalf of whoever its events name.
+pub fn origin(number: Uuid) -> Origin {
+    Origin { identity: Arc::new(Identity::internal("orgs")), request: number.as_u128() }
+}
+
+fn status_of(done: Done) -> StatusCode {
+    match done {
+        Done::Created => StatusCode::CREATED,
+        Done::Changed | Done::AsItWas => StatusCode::OK,
+        Done::Deleted => StatusCode::NO_CONTENT,
+    }
+}
+
+fn answered(status: StatusCode, body: &Value) -> Response<Body> {
+    if status == StatusCode::NO_CONTENT {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        return response;
+    }
+    document(status, body)
+}
+
+/// The version that a request wants to change: `If-Match: "3"`.
+fn expected_version(call: &Call) -> Result<Option<i64>, Failure> {
+    let given = call.headers.get(http::header::IF_MATCH).map(|value| value.to_str().unwrap_or("?").to_owned());
+    let Some(given) = given.or_else(|| call.query("expected_version")) else { return Ok(None) };
+    let number = given.trim().trim_matches('"').parse::<i64>().ok().filter(|number| *number >= 0);
+    number.map(Some).ok_or_else(|| Failure::invalid("If-Match is no version: write \"3\""))
+}
+
+pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response<Body>, Failure> {
+    let expected = expected_version(call)?;
+    let what = format!("{} {:?}", call.found.endpoint.method, (call.found.endpoint.path, &call.found.path));
+    let key = Key::of(&call.headers, &call.identity.user, &what, &call.body)?;
+    // A key lives in its organization; a command that makes one, and nodes, have none.
+    let key = key.filter(|_| !call.org().is_empty());
+    let mut surges_max = usize::MAX;
+    let mut no_surge_for: Vec<Violation> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let now_ms = (parts.clock)();
+        if let Some(key) = &key
+            && let Some((status, body)) = key.known(&parts.cache, call.org(), now_ms)?
+        {
+            let mut response = answered(status, &body);
+            response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+            return Ok(response);
+        }
+        let asked = Asked { expected, key: key.as_ref(), now_ms, surges_max, no_surge_for: &no_surge_for };
+        let outcome = decide(parts, call, op, &asked);
+        let mut outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(problem) if !problem.violations.is_empty() => {
+                return Err(refused_for_quota(parts, call, problem.violations).await);
+            }
+            Err(problem) => return Err(problem.into()),
+        };
+        let status = status_of(outcome.done);
+        if outcome.done == Done::AsItWas {
+            return Ok(answered(status, &outcome.body));
+        }
+        if let Some(key) = key.as_ref().filter(|_| !call.is_dry_run()) {
+            let step = key.step(call.org(), Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
+            outcome.steps.push(step);
+        }
+        match submit(parts, call, &outcome, now_ms).await? {
+            Ok(()) if call.is_dry_run() => {
+                let events: Vec<&Value> = outcome.events.iter().map(|event| &event["event_type"]).collect();
+                return Ok(document(
+                    StatusCode::OK,
+                    &json!({"dry_run": true, "would": outcome.body, "events": events}),
+                ));
+            }
+            Ok(()) => return Ok(answered(status, &outcome.body)),
+            // Somebody was faster: the command is made again from what is there now.
+            Err(
+                Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound | Refused::AlreadyExists,
+            ) => {}
+            Err(Refused::Denied(denials)) => {
+                let violations = denied(&denials)?;
+                if outcome.surges == 0 || outcome.surges_or_nothing || !of_compute(&violations) {
+                    return Err(refused_for_quota(parts, call, violations).await);
+                }
+                (surges_max, no_surge_for) = (outcome.surges - 1, violations);
+            }
+            Err(other) => return Err(failure(other)),
+        }
+    }
+    Err(Failure::unavailable("too many others change the same at the moment: try again"))
+}
+
+struct Asked<'a> {
+    expected: Option<i64>,
+    key: Option<&'a Key>,
+    now_ms: i64,
+    surges_max: usize,
+    no_surge_for: &'a [Violation],
+}
+
+fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outcome, Problem> {
+    let actor = call.actor();
+    let request_id = call.number.hyphenated().to_string();
+    let given = Given { path: call.found.path.clone(), body: &call.body };
+    let world = CacheWorld(&parts.cache);
+    let mut ids = || Uuid::new_v4().as_u128();
+    let around = Around {
+        world: &world,
+        balances: &*parts.cache,
+        now_ms: asked.now_ms,
+        ids: &mut ids,
+        surges_max: asked.surges_max,
+        no_surge_for: asked.no_surge_for.to_vec(),
+    };
+    // Whoever makes an organization names it in the document.
+    let named = if op == Op::CreateOrg { text(&call.body, &["id"]) } else { call.org() };
+    let mut asking = Asking {
+        org: named,
+        actor: &actor,
+        request_id: &request_id,
+        idempotency_key: asked.key.map(|key| key.text.as_str()),
+        expected_version: asked.expected,
+        around,
+    };
+    run(op, &given, &mut asking)
+}
+
+fn write_of(step: &Step) -> Result<(ObjectKey, WriteKind), Failure> {
+    let key = ObjectKey::from(step.place.clone());
+    let draft = || Draft::new(step.object.clone()).map_err(|error| Failure::internal(error.to_string()));
+    let expect = |revision| Expect { revision, uid: None };
+    let kind = match step.kind {
+        StepKind::Create => WriteKind::Create(draft()?),
+        StepKind::Update(revision) => {
+            WriteKind::Update { draft: draft()?, expect: expect(Some(revision)), status: false }
+        }
+        StepKind::UpdateAny => WriteKind::Update { draft: draft()?, expect: expect(None), status: false },
+        StepKind::Delete(revision) => WriteKind::Delete { expect: expect(Some(revision)), last: None },
+        StepKind::DeleteAny => WriteKind::Delete { expect: expect(None), last: None },
+    };
+    Ok((key, kind))
+}
+
+async fn submit(
+    parts: &Arc<Parts>,
+    call: &Call,
+    outcome: &Outcome,
+    now_ms: i64,
+) -> Result<Result<(), Refused>, Failure> {
+    let writes = outcome.steps.iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
+    let entries = outcome.events.iter().map(|event| (Journal::EVENTS, event.to_string().into_bytes())).collect();
+    let writes = Writes { writes, dry_run: call.is_dry_run(), now_ms, origin: origin(call.number) };
+    write_all(parts, WriteAll { writes, entries }).await
+}
+
+async fn write_all(parts: &Arc<Parts>, all: WriteAll) -> Result<Result<(), Refused>, Failure> {
+    let stopping = || Failure::unavailable("the server is stopping");
+    match parts.writes.submit(Command::WriteAll(Box::new(all))).await.map_err(|_| stopping())? {
+        Answer::WrittenAll(written) => Ok(written.map(drop).map_err(|(_, refused)| refused)),
+        other => Err(Failure::internal(format!("a command was answered with {other:?}"))),
+    }
+}
+
+fn of_compute(violations: &[Violation]) -> bool {
+    violations.iter().all(|one| Dimension::COMPUTE.contains(&one.dimension))
+}
+
+/// What said no. What no tier limits has a bound, too.
+fn denied(denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
+    let violations = violations(denials);
+    if !violations.is_empty() {
+        return Ok(violations);
+    }
+    let accounts = denials.iter().flat_map(|denial| &denial.lines).map(|line| &*line.account);
+    match accounts.into_iter().next() {
+        Some(usage::KEYS) => Err(Failure::limited(
+            "rate_limited",
+            format!("{} idempotency keys of the last day are remembered, which is the most", usage::KEYS_MAX),
+        )),
+        Some(usage::RECORDS) => Err(Failure::conflict(
+            "too_many_records",
+            format!("there are {} releases, deploys and snapshots, which is the most: delete some", usage::RECORDS_MAX),
+        )),
+        _ => {
+            let said = denials.first().and_then(|denial| denial.message.clone());
+            Err(Failure::conflict("quota_unknown", said.unwrap_or_else(|| "a quota refused it".into())))
+        }
+    }
+}
+
+/// The refusal with its numbers; it goes into the audit trail before it is told.
+async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Violation>) -> Failure {
+    let org = call.org();
+    let policy = policy_name(&ORGS.resource(), org, org);
+    let world = CacheWorld(&parts.cache);
+    let stored = families::World::get(&world, &ORGS.resource(), org, org).unwrap_or_default();
+    let rows = status::rows(&stored, &parts.cache.of(&policy));
+    let tier = text(&stored, &["spec", "tier"]);
+    let details =
+        quota_details(&violations, |violation| match rows.iter().find(|row| row.dimension == violation.dimension) {
+            Some(row) => {
+                let shown = row.shown(tier);
+                (shown["counted"].clone(), shown["reserved"].clone(), shown["limit_source"].clone())
+            }
+            None => (numbers::shown(violation.current), json!(0), json!(format!("tier:{tier}"))),
+        });
+    let first = violations.first().map(|one| one.dimension);
+    if let Some(first) = first {
+        parts.metrics.orgs.exceeded(call.found.number, first);
+    }
+    if !call.is_dry_run() {
+        let actor = call.actor();
+        let entry = json!({
+            "timestamp": kinds::time::text((parts.clock)()),
+            "request_id": call.number.hyphenated().to_string(),
+            "actor_type": actor.kind, "actor_id": actor.id, "org_id": org,
+            "action": format!("{} {}", call.found.endpoint.method, call.found.endpoint.path),
+            "resource_type": call.found.endpoint.resource, "resource_path": call.found.path,
+            "decision": "deny", "result": "refused", "error_class": "quota_exceeded",
+            "reason": format!("quota_exceeded:{}", first.map_or("", Dimension::name)),
+            "details": details,
+        });
+        let writes =
+            Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(call.number) };
+        let entries = vec![(Journal::AUDIT, entry.to_string().into_bytes())];
+        // A trail that cannot be written is no reason to grant; the refusal stands either way.
+        if write_all(parts, WriteAll { writes, entries }).await.is_err() {
+            tracing::warn!(org, "a refusal is not in the audit trail: the server is stopping");
+        }
+    }
+    let detail: Vec<String> = violations.iter().map(Violation::text).collect();
+    let failure = Failure::conflict("quota_exceeded", detail.join("; ")).with_details(details);
+    match first {
+        Some(dimension) if dimension.is_window() => failure.after_seconds(window_seconds(parts, org)),
+        _ => failure,
+    }
+}
+
+/// When the oldest grant leaves the window.
+fn window_seconds(parts: &Parts, org: &str) -> i64 {
+    let now_ms = (parts.clock)();
+    let listing = parts.cache.list(&EXEC_SESSIONS.resource());
+    let leaves = listing.range(org, None).filter_map(|one| one.tree()["spec"]["granted_at_ms"].as_i64());
+    let leaves = leaves.map(|at| at.saturating_add(usage::HOUR_MS).saturating_sub(now_ms)).filter(|ms| *ms > 0).min();
+    leaves.map_or(1, |ms| ms / 1000 + 1)
+}
+
+fn failure(refused: Refused) -> Failure {
+    match refused {
+        Refused::Said { refusal, .. } => match refusal.causes.first() {
+            Some(cause) => Failure::conflict(&cause.reason, refusal.message),
+            None => Failure::conflict("conflict", refusal.message),
+        },
+        Refused::NamespaceNotFound => Failure::not_found("there is no such organization"),
+        Refused::NamespaceTerminating | Refused::DefinitionTerminating => {
+            Failure::conflict("org_terminating", "the organization is being removed")
+        }
+        Refused::NoSpace => Failure::unavailable("the disk is almost full: only what makes room is accepted"),
+        Refused::Unmeasurable { message, .. } => Failure::conflict("limits_unknown", message),
+        Refused::Invalid(errors) => Failure::invalid(kinds::field_error::join(&errors)),
+        other => {
+            tracing::error!(?other, "a command of an organization failed: a bug");
+            Failure::internal("a bug; the log names it")
+        }
+    }
+}
+
+/// A node is alive: its status says when, and no event does.
+pub async fn heartbeat(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
+    let node = call.found.path.get("node").map_or("", String::as_str);
+    let now_ms = (parts.clock)();
+    let key = ObjectKey::new(NODES.resource(), "", node);
+    for _ in 0..ROUNDS_MAX {
+        let Some(stored) = parts.cache.get(&key) else {
+            return Err(Failure::not_found(format!("there is no node {node:?}")));
+        };
+        let mut object = stored.value();
+        object["status"] = json!({"heartbeat_at_ms": now_ms});
+        let draft = Draft::new(object).map_err(|error| Failure::internal(error.to_string()))?;
+        let expect = Expect { revision: Some(stored.revision), uid: Some(stored.uid) };
+        let writes = vec![(key.clone(), WriteKind::Update { draft, expect, status: true })];
+        let writes = Writes { writes, dry_run: false, now_ms, origin: origin(call.number) };
+        match write_all(parts, WriteAll { writes, entries: Vec::new() }).await? {
+            Ok(()) => return Ok(answered(StatusCode::NO_CONTENT, &Value::Null)),
+            Err(Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound) => {}
+            Err(other) => return Err(failure(other)),
+        }
+    }
+    Err(Failure::unavailable("too many others change the same at the moment: try again"))
+}

@@ -1,0 +1,140 @@
+//! The REST API of organizations, `/v1/orgs/{org}/…`: a service of its own beside the Kubernetes API, behind the same front and
+//! over the same sequencer.
+//!
+//! ```text
+//!   request ─▶ table (which endpoint, whose rights) ─▶ commands::run ─▶ Command::WriteAll: objects, events, key ─▶ answer
+//!                                                          ▲ again, where something changed meanwhile ┘
+//! ```
+//!
+//! Start reading at [`answer`]. [`table`] lists every endpoint once: routing, rights, metrics and the OpenAPI document are read
+//! from it. What a command writes is decided in `families::orgs::commands`, which knows no HTTP; [`problem`] is where its
+//! refusals become status codes.
+
+mod carry;
+mod counts;
+mod endpoints;
+mod key;
+mod openapi;
+mod problem;
+mod reads;
+mod stream;
+pub mod table;
+pub mod tiers;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use families::orgs::commands::Actor;
+use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::api::Parts;
+use crate::body::{self, BodyError};
+use crate::identity::{Identity, split_service_account};
+use crate::request::query_values;
+pub use counts::{COMMANDS, Counts, EXCEEDED};
+use problem::Failure;
+use table::{Action, Found, Lookup};
+
+/// The longest document of a command.
+const BODY_BYTES_MAX: usize = 512 * 1024;
+
+/// One request, as far as it is the same for all.
+pub struct Call {
+    pub found: Found,
+    pub headers: HeaderMap,
+    pub query: String,
+    pub identity: Arc<Identity>,
+    pub number: Uuid,
+    pub body: Value,
+}
+
+impl Call {
+    pub fn org(&self) -> &str {
+        self.found.path.get("org").map_or("", String::as_str)
+    }
+
+    pub fn query(&self, name: &str) -> Option<String> {
+        query_values(&self.query, name).next()
+    }
+
+    /// Whether only what would happen is asked for.
+    pub fn is_dry_run(&self) -> bool {
+        self.query("dry_run").is_some_and(|value| !matches!(value.as_str(), "false" | "0"))
+    }
+
+    pub fn actor(&self) -> Actor {
+        let user = &self.identity.user;
+        let kind = match () {
+            () if user.starts_with("system:bursar:") => "system",
+            () if split_service_account(user).is_some() => "service_principal",
+            () => "user",
+        };
+        Actor { kind, id: user.clone() }
+    }
+}
+
+/// Whether a path is one of this API's.
+pub fn is_ours(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/") || path == "/openapi/orgs.json"
+}
+
+/// Answers one request.
+pub async fn answer(
+    parts: &Arc<Parts>,
+    (method, uri, headers): (Method, Uri, HeaderMap),
+    body: Body,
+    identity: Arc<Identity>,
+    number: Uuid,
+) -> Response<Body> {
+    let failed = |failure: Failure| failure.into_response(number);
+    let found = match table::find(&method, uri.path()) {
+        Lookup::Found(found) => found,
+        Lookup::OtherMethods(methods) => return failed(Failure::method_not_allowed(&methods)),
+        Lookup::Nothing => return failed(Failure::no_such_path()),
+    };
+    let bytes = match body::read(body, BODY_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(BodyError::TooLarge(limit)) => return failed(Failure::too_large(limit)),
+        Err(error) => return failed(Failure::invalid(error.to_string())),
+    };
+    let document = match &*bytes {
+        [] => Ok(Value::Null),
+        bytes => serde_json::from_slice::<Value>(bytes),
+    };
+    let body = match document {
+        Ok(body) => body,
+        Err(error) => return failed(Failure::invalid(format!("the body is no JSON: {error}"))),
+    };
+    let query = uri.query().unwrap_or_default().to_owned();
+    let call = Call { found, headers, query, identity, number, body };
+    let answered = match call.found.endpoint.action {
+        Action::Run(op) => carry::command(parts, &call, op).await,
+        Action::Stream => stream::open(parts, &call).await,
+        Action::Heartbeat => carry::heartbeat(parts, &call).await,
+        Action::OpenApi => Ok(openapi::response()),
+        _ => reads::read(parts, &call).await,
+    };
+    let result = match &answered {
+        Ok(_) => "ok",
+        Err(failure) if failure.code() == "quota_exceeded" => "quota_exceeded",
+        Err(failure) if failure.is_server_fault() => "failed",
+        Err(_) => "refused",
+    };
+    parts.metrics.orgs.answered(call.found.number, result);
+    answered.unwrap_or_else(failed)
+}
+
+/// A document that is no problem.
+fn document(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.status_mut() = status;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn listed(items: Vec<Value>, next: Option<String>) -> Response<Body> {
+    document(StatusCode::OK, &json!({"items": items, "next": next}))
+}
