@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod migrate;
+mod orgs;
 mod serve;
 mod tour;
 
@@ -35,6 +36,8 @@ enum Command {
     Verify(backup::VerifyArgs),
     /// Turn other systems' quotas into the ones kept here.
     Migrate(migrate::Args),
+    /// Organizations on a server: their limits, what they have, and whether their views are what their events say.
+    Orgs(orgs::Args),
     /// Measure it, beside the systems it is compared with.
     Bench(bench::Args),
     /// Play a quota system's example step by step, on a throw-away server.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),
         Command::Migrate(args) => migrate::run(args),
+        Command::Orgs(args) => orgs::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
     };

@@ -20,6 +20,7 @@ mod kubectl;
 mod leaks;
 mod limits;
 mod migrate;
+mod orgs;
 mod outages;
 mod owner;
 mod peer;
