@@ -16,6 +16,7 @@ mod failover;
 mod harness;
 mod informer;
 mod isolation;
+mod karmada;
 mod kubectl;
 mod leaks;
 mod limits;

@@ -76,6 +76,11 @@ impl Kubernetes {
         (output.status.success(), text(&output.stdout), text(&output.stderr))
     }
 
+    /// Where it is, and the token of its owner.
+    pub fn access(&self) -> (&str, &'static str) {
+        (&self.address, TOKEN)
+    }
+
     /// A client of the cluster's owner.
     pub fn client(&self) -> kube::Client {
         let mut config = kube::Config::new(self.address.parse().expect("an address"));

@@ -1,0 +1,78 @@
+//! One quota over many clusters: a control plane and members, each a process of its own.
+
+mod elastic;
+mod fleet;
+mod flink;
+mod real;
+mod story;
+mod waiting;
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+fn quotas() -> ApiResource {
+    kind("policy.karmada.io", "v1alpha1", "FederatedResourceQuota", "federatedresourcequotas")
+}
+
+fn policies() -> ApiResource {
+    kind("policy.karmada.io", "v1alpha1", "PropagationPolicy", "propagationpolicies")
+}
+
+fn taint_policies() -> ApiResource {
+    kind("policy.karmada.io", "v1alpha1", "ClusterTaintPolicy", "clustertaintpolicies")
+}
+
+fn bindings() -> ApiResource {
+    kind("work.karmada.io", "v1alpha2", "ResourceBinding", "resourcebindings")
+}
+
+fn clusters() -> ApiResource {
+    kind("cluster.karmada.io", "v1alpha1", "Cluster", "clusters")
+}
+
+fn flinks() -> ApiResource {
+    kind("flink.apache.org", "v1beta1", "FlinkDeployment", "flinkdeployments")
+}
+
+fn deployments() -> ApiResource {
+    kind("apps", "v1", "Deployment", "deployments")
+}
+
+const TEAM: &str = "team";
+
+/// The objects of a kind in the team's namespace, or in none.
+fn api(client: &kube::Client, of: &ApiResource) -> Api<DynamicObject> {
+    match &*of.plural {
+        "clusters" | "clustertaintpolicies" => Api::all_with(client.clone(), of),
+        _ => Api::namespaced_with(client.clone(), TEAM, of),
+    }
+}
+
+async fn create(client: &kube::Client, of: &ApiResource, name: &str, spec: Value) -> kube::Result<DynamicObject> {
+    let object = json!({"apiVersion": of.api_version, "kind": of.kind, "metadata": {"name": name}, "spec": spec});
+    api(client, of).create(&PostParams::default(), &crate::object(object)).await
+}
+
+async fn edit(client: &kube::Client, of: &ApiResource, name: &str, patch: Value) -> kube::Result<DynamicObject> {
+    api(client, of).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+/// The condition that says whether a binding is scheduled: its status, reason and message.
+fn scheduled(binding: &DynamicObject) -> (String, String) {
+    let list = binding.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let condition = list.into_iter().find(|one| one["type"] == "Scheduled").unwrap_or_default();
+    let text = |field: &str| condition[field].as_str().unwrap_or("").to_owned();
+    (text("reason"), text("message"))
+}
+
+/// The clusters a binding is on.
+fn placed(binding: &DynamicObject) -> Vec<String> {
+    let list = binding.data["spec"]["clusters"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|one| one["name"].as_str().unwrap_or("").to_owned()).collect()
+}

@@ -1,0 +1,133 @@
+//! Who waits for a quota, in which order, and what wakes them.
+
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use serde_json::{Value, json};
+
+use super::fleet::{Fleet, until};
+use super::{TEAM, api, bindings, clusters, create, deployments, edit, placed, policies, quotas, scheduled};
+
+fn deployment(replicas: u32) -> Value {
+    json!({
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": "w"}},
+        "template": {
+            "metadata": {"labels": {"app": "w"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]},
+        },
+    })
+}
+
+fn policy(priority: Option<i32>, names: &[&str]) -> Value {
+    let one = |name: &&str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+    let mut selectors: Value = names.iter().map(one).collect();
+    if names.is_empty() {
+        selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    }
+    let mut spec = json!({
+        "resourceSelectors": selectors,
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
+        // Nobody would take it away again.
+        "suspension": {"dispatching": true},
+    });
+    if let Some(priority) = priority {
+        spec["schedulePriority"] = json!({ "priority": priority });
+    }
+    spec
+}
+
+/// A control plane with a cluster that nobody answers for: placing needs no member.
+async fn lonely() -> Fleet {
+    let fleet = Fleet::start(&[], ", evict: false").await;
+    create(&fleet.client, &clusters(), "far", json!({"syncMode": "Pull"})).await.expect("a cluster");
+    fleet
+}
+
+async fn all(fleet: &Fleet) -> Vec<DynamicObject> {
+    api(&fleet.client, &bindings()).list(&ListParams::default()).await.expect("bindings").items
+}
+
+/// Five hundred workloads at once against a quota that fits two hundred.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
+    let fleet = lonely().await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "200"}})).await;
+    for number in 0..500 {
+        create(&fleet.client, &deployments(), &format!("w{number:03}"), deployment(1)).await.expect("a template");
+    }
+    fleet.create(&policies(), "p", policy(None, &[])).await;
+    let settled = async {
+        loop {
+            let all = all(&fleet).await;
+            let told = all.iter().filter(|one| !scheduled(one).0.is_empty()).count();
+            if told == 500 {
+                return all;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let all = tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("all are told in time");
+    let granted: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "Success").collect();
+    let waiting: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "QuotaExceeded").collect();
+    assert_eq!((granted.len(), waiting.len()), (200, 300));
+    assert!(granted.iter().all(|one| placed(one) == ["far"]) && waiting.iter().all(|one| placed(one).is_empty()));
+    let mut names: Vec<String> = granted.iter().filter_map(|one| one.metadata.name.clone()).collect();
+    names.sort();
+    let oldest: Vec<String> = (0..200).map(|number| format!("w{number:03}-deployment")).collect();
+    assert_eq!(names, oldest, "the oldest are served first");
+    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
+    assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "200");
+}
+
+/// A release, a raise, and the end of a quota wake who waits: first the highest priority, then the oldest.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_woken_by_priority_then_age() {
+    let fleet = lonely().await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}})).await;
+    fleet.create(&policies(), "plain", policy(None, &["first", "old", "young"])).await;
+    fleet.create(&policies(), "urgent", policy(Some(10), &["urgent"])).await;
+    let name = |of: &str| format!("{of}-deployment");
+    let is = |reason: &'static str| move |one: &DynamicObject| scheduled(one).0 == reason;
+    fleet.create(&deployments(), "first", deployment(4)).await;
+    fleet.until(&bindings(), &name("first"), is("Success")).await;
+    for one in ["old", "young", "urgent"] {
+        fleet.create(&deployments(), one, deployment(3)).await;
+        let waiting = fleet.until(&bindings(), &name(one), is("QuotaExceeded")).await;
+        assert!(scheduled(&waiting).1.contains("requested sum 7, limit 4."), "{}", scheduled(&waiting).1);
+    }
+    api(&fleet.client, &deployments()).delete("first", &DeleteParams::default()).await.expect("deleted");
+    fleet.until(&bindings(), &name("urgent"), is("Success")).await;
+    fleet.until(&bindings(), &name("old"), is("QuotaExceeded")).await;
+    edit(&fleet.client, &quotas(), "q", json!({"spec": {"overall": {"cpu": "6"}}})).await.expect("a raise");
+    fleet.until(&bindings(), &name("old"), is("Success")).await;
+    fleet.until(&bindings(), &name("young"), is("QuotaExceeded")).await;
+    api(&fleet.client, &quotas()).delete("q", &DeleteParams::default()).await.expect("deleted");
+    fleet.until(&bindings(), &name("young"), is("Success")).await;
+}
+
+/// A workload that grows beyond the quota waits with what it has, and gets the rest when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_more_keeps_what_it_has() {
+    let fleet = lonely().await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}})).await;
+    fleet.create(&policies(), "p", policy(None, &[])).await;
+    fleet.create(&deployments(), "web", deployment(3)).await;
+    let replicas = |one: &DynamicObject| one.data["spec"]["clusters"][0]["replicas"].clone();
+    fleet.until(&bindings(), "web-deployment", |one| replicas(one) == 3).await;
+    edit(&fleet.client, &deployments(), "web", json!({"spec": {"replicas": 6}})).await.expect("a template");
+    let waiting = fleet.until(&bindings(), "web-deployment", |one| scheduled(one).0 == "QuotaExceeded").await;
+    assert_eq!((replicas(&waiting), &waiting.data["spec"]["replicas"]), (json!(3), &json!(6)));
+    edit(&fleet.client, &quotas(), "q", json!({"spec": {"overall": {"cpu": "6"}}})).await.expect("a raise");
+    until(&fleet.client, &bindings(), "web-deployment", |one| replicas(one) == 6).await;
+    // No cluster at all is another matter than no room.
+    let far = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
+        "placement": {"clusterAffinity": {"clusterNames": ["nowhere"]}}});
+    fleet.create(&policies(), "nowhere", far).await;
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(fleet.client.clone(), TEAM);
+    maps.create(&PostParams::default(), &crate::object(json!({"metadata": {"name": "m"}}))).await.expect("a map");
+    let unfit = fleet.until(&bindings(), "m-configmap", |one| scheduled(one).0 == "NoClusterFit").await;
+    assert!(
+        scheduled(&unfit).1.starts_with("0/1 clusters are available: 1 cluster(s) did not match"),
+        "{}",
+        scheduled(&unfit).1
+    );
+}
