@@ -5,6 +5,7 @@
 
 pub mod capsule;
 mod http;
+pub mod karmada;
 mod load;
 mod options;
 pub mod quota;

@@ -17,9 +17,11 @@ pub struct Options {
     pub quotas: u64,
     pub waiting: u64,
     pub pods: u64,
+    pub bindings: u64,
+    pub scheduled: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota|capsule|stall [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|stall [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -34,6 +36,9 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|stall [OPTIONS]
   --objects N        objects under the quota that is read (100000)
   --quotas N         custom quotas that do not match (1000)
   --waiting N        claims that wait in one pool (10000)
+ karmada:
+  --bindings N       bindings in the large namespace (10000)
+  --scheduled N      bindings that are scheduled (2000)
  stall:
   --pods N           pods stored before anything is measured (300000)";
 
@@ -53,6 +58,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         quotas: 1_000,
         waiting: 10_000,
         pods: 300_000,
+        bindings: 10_000,
+        scheduled: 2_000,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -69,6 +76,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--quotas" => options.quotas = number(word()?)?,
             "--waiting" => options.waiting = number(word()?)?,
             "--pods" => options.pods = number(word()?)?,
+            "--bindings" => options.bindings = number(word()?)?,
+            "--scheduled" => options.scheduled = number(word()?)?,
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

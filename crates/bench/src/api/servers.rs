@@ -89,6 +89,17 @@ impl Server {
         Ok(Server { name: "kube-apiserver", target, processes: vec![api, etcd], folder, etcd: Some(etcd_client) })
     }
 
+    /// Where others reach it, and whom they have to trust for that, as its kubeconfig says it.
+    pub fn address(&self) -> anyhow::Result<(String, String)> {
+        let text = std::fs::read_to_string(self.folder.path().join("kubeconfig"))?;
+        let value = |key: &str| {
+            let line = text.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix(key));
+            line.map(|line| line.trim().trim_matches('"').to_owned())
+                .with_context(|| format!("no {key} in the kubeconfig"))
+        };
+        Ok((value("server:")?, value("certificate-authority-data:")?))
+    }
+
     /// CPU time of its processes so far.
     pub fn cpu(&self) -> Duration {
         self.processes.iter().map(|process| family_cpu(process.0.id())).sum()

@@ -38,6 +38,14 @@ fn quota() {
 }
 
 #[test]
+fn karmada() {
+    let figures = figures("karmada --rounds 1 --millis 200 --bindings 50 --scheduled 60");
+    for name in ["binding_growth_10k", "scheduled_per_second", "wake_across_members_ms"] {
+        assert!(figures[name] > 0.0, "{figures:?}");
+    }
+}
+
+#[test]
 fn stall() {
     let figures = figures("stall --millis 200 --pods 6600");
     for phase in ["idle", "install", "relabel", "audit", "delete"] {
