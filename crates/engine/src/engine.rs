@@ -39,6 +39,7 @@ pub struct Engine {
     pub(crate) known: Option<(SubjectId, Box<Known>)>,
     /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.
     pub(crate) shaped: HashSet<GroupResource>,
+    pub(crate) told: HashSet<GroupResource>,
     pub(crate) watched: HashSet<GroupResource>,
     pub(crate) keeping: HashSet<GroupResource>,
     /// Whether some family is asked about every write.
@@ -241,8 +242,8 @@ impl Engine {
         if self.is_projected(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
             match status_at {
-                Some(now_ms) => self.status_written(key, now_ms),
-                None => self.mark_stale(key.clone()),
+                Some(now_ms) if !self.told.contains(&key.resource) => self.status_written(key, now_ms),
+                _ => self.mark_stale(key.clone()),
             }
         }
         if let Some(compiled) = compiled {

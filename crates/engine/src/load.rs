@@ -69,6 +69,7 @@ impl Engine {
         Engine {
             meaning: families.resources(|manifest| manifest.meaning),
             shaped: families.resources(|manifest| manifest.shaped),
+            told: families.resources(|manifest| manifest.told),
             watched: families.resources(|manifest| manifest.watched),
             keeping: families.resources(|manifest| manifest.keeping),
             naming: families.resources(|manifest| manifest.naming),

@@ -31,6 +31,9 @@ pub struct Manifest {
     pub policies: Plurals,
     /// Resources besides the policies whose status is a projection of the ledger (claims, say).
     pub projected: Plurals,
+    /// Policies of whose status others tell a part: what the ledger knows of it is right for readers in the very commit. Elsewhere a
+    /// status that somebody wrote is shown for a while.
+    pub told: Plurals,
     /// Policies whose status names what they count, so that [`View::charged`](crate::View::charged) finds it without looking
     /// around.
     pub naming: Plurals,
@@ -64,6 +67,7 @@ impl Manifest {
         definitions: Vec::new,
         policies: &[],
         projected: &[],
+        told: &[],
         naming: &[],
         selecting: &[],
         keeping: &[],

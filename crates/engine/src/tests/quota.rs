@@ -299,3 +299,21 @@ fn a_cluster_quota_that_counts_nothing_lists_its_namespaces_all_the_same() {
     assert_eq!(listed(&mut bench), ["n1"]);
     bench.audit();
 }
+
+/// What somebody else tells of a policy does not hide for a moment what the ledger knows of it.
+#[test]
+fn a_status_of_which_others_tell_a_part_is_right_at_once() {
+    let mut bench = rig();
+    bench.quota("plain", json!({"hard": {"pods": "3"}}));
+    let group = "policy.karmada.io";
+    let spec = json!({"spec": {"overall": {"cpu": "4"}}});
+    bench.create(group, "federatedresourcequotas", "a", "wide", spec).unwrap();
+    let wide = ObjectKey::new(GroupResource::new(group, "federatedresourcequotas"), "a", "wide");
+    for (key, is_shown) in [(key("resourcequotas", "plain"), true), (wide, false)] {
+        let mut value = bench.desk.get(&key).unwrap().value();
+        value["status"]["aggregatedStatus"] = json!([]);
+        let update = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: true };
+        bench.write(key.clone(), update, false).unwrap();
+        assert_eq!(bench.desk.status_is_written(&key), is_shown, "{key}");
+    }
+}

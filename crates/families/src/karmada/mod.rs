@@ -70,6 +70,8 @@ const MANIFEST: Manifest = Manifest {
     name: "karmada",
     definitions: definitions::definitions,
     policies: &[QUOTAS],
+    // Members tell a part of it.
+    told: &[QUOTAS],
     // What bindings take in one cluster is not lent there a second time.
     keeping: &[QUOTAS],
     shaped: &[LEASES],
