@@ -1,5 +1,6 @@
 //! Who waits for a quota, in which order, and what wakes them.
 
+use futures::StreamExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::{Value, json};
 
@@ -51,9 +52,19 @@ async fn all(fleet: &Fleet) -> Vec<DynamicObject> {
 async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
     let fleet = lonely().await;
     fleet.create(&quotas(), "q", json!({"overall": {"cpu": "200"}})).await;
-    for number in 0..500 {
-        create(&fleet.client, &deployments(), &format!("w{number:03}"), deployment(1)).await.expect("a template");
-    }
+    let templates = futures::stream::iter(0..500).map(|number| {
+        let client = fleet.client.clone();
+        async move { create(&client, &deployments(), &format!("w{number:03}"), deployment(1)).await }
+    });
+    let mut age: Vec<(String, String)> = templates
+        .buffered(16)
+        .map(|made| {
+            let made = made.expect("a template").metadata;
+            (made.creation_timestamp.expect("a time").0.to_string(), made.name.expect("a name"))
+        })
+        .collect()
+        .await;
+    age.sort();
     fleet.create(&policies(), "p", policy(None, &[])).await;
     let settled = async {
         loop {
@@ -69,10 +80,13 @@ async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
     let granted: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "Success").collect();
     let waiting: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "QuotaExceeded").collect();
     assert_eq!((granted.len(), waiting.len()), (200, 300));
+    let words = "FederatedResourceQuota(team/q) exceeded for resource cpu: requested sum 201, limit 200.";
+    assert!(waiting.iter().all(|one| scheduled(one).1.contains(words)), "{}", scheduled(waiting[0]).1);
     assert!(granted.iter().all(|one| placed(one) == ["far"]) && waiting.iter().all(|one| placed(one).is_empty()));
     let mut names: Vec<String> = granted.iter().filter_map(|one| one.metadata.name.clone()).collect();
     names.sort();
-    let oldest: Vec<String> = (0..200).map(|number| format!("w{number:03}-deployment")).collect();
+    let mut oldest: Vec<String> = age[..200].iter().map(|(_, name)| format!("{name}-deployment")).collect();
+    oldest.sort();
     assert_eq!(names, oldest, "the oldest are served first");
     let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
     assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "200");

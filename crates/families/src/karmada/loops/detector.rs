@@ -54,14 +54,7 @@ struct Refused {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let config = watcher::Config::default;
-    let policies = watch.mirror(&client, &policies(), "", config());
-    let bindings = watch.mirror(&client, &bindings(), "", config());
-    let quotas = watch.mirror(&client, &quotas(), "", config());
-    for mirror in [&policies, &bindings, &quotas] {
-        mirror.ready().await;
-    }
+    let (watch, [policies, bindings, quotas]) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
     let recorder = recorder(&client, "resource-detector");
     let (templates, done, refused) = (BTreeMap::new(), HashMap::new(), HashMap::new());
     let mut detector =

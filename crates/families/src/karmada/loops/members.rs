@@ -9,7 +9,6 @@ use kube::api::DynamicObject;
 use kube::config::{
     AuthInfo, Cluster as Address, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -25,9 +24,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let mirror = watch.mirror(&client, &clusters(), "", watcher::Config::default());
-    mirror.ready().await;
+    let (watch, [mirror]) = Watch::begin(&client, [clusters()]).await;
     let mut running: HashMap<String, (u64, JoinSet<()>)> = HashMap::new();
     loop {
         let mut is_settled = true;

@@ -24,6 +24,7 @@ mod members;
 mod scheduler;
 mod standing;
 mod taints;
+mod tellings;
 mod watch;
 mod works;
 

@@ -13,8 +13,6 @@ use kinds::conditions;
 use kinds::field_error::Path;
 use kinds::resources::quantity_of;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
-use kube::runtime::events::Recorder;
-use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use quantity::Amount;
 use serde::Deserialize;
@@ -27,7 +25,8 @@ use super::super::scopes::Scopes;
 use super::super::{Settings, quota};
 use super::detector::words;
 use super::kind::{bindings, clusters, fingerprint, is_leaving, namespace_of, quotas, within};
-use super::standing::{is_passing, now, patch_status, recorder, says, tell, with_condition};
+use super::standing::{is_passing, now, recorder, says, with_condition};
+use super::tellings::{Occasion, Teller, Telling, Tellings};
 use super::watch::{Mirror, Watch};
 
 const NAME: &str = "default-scheduler";
@@ -45,7 +44,7 @@ struct Scheduler {
     bindings: Mirror,
     clusters: Mirror,
     quotas: Mirror,
-    recorder: Recorder,
+    teller: Teller,
     /// The order in which bindings were first seen: times of creation are whole seconds.
     arrivals: HashMap<String, u64>,
     /// The clusters as they were at the last look.
@@ -68,22 +67,15 @@ struct Waiting {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let config = watcher::Config::default;
-    let bindings = watch.mirror(&client, &bindings(), "", config());
-    let clusters = watch.mirror(&client, &clusters(), "", config());
-    let quotas = watch.mirror(&client, &quotas(), "", config());
-    for mirror in [&bindings, &clusters, &quotas] {
-        mirror.ready().await;
-    }
-    let recorder = recorder(&client, NAME);
+    let (watch, [bindings, clusters, quotas]) = Watch::begin(&client, [bindings(), clusters(), quotas()]).await;
+    let teller = Teller { client: client.clone(), kind: bindings.kind.clone(), recorder: recorder(&client, NAME) };
     let mut scheduler = Scheduler {
         client,
         settings,
         bindings,
         clusters,
         quotas,
-        recorder,
+        teller,
         arrivals: HashMap::new(),
         clusters_mark: 0,
         assumed: Vec::new(),
@@ -190,14 +182,21 @@ impl Scheduler {
         clusters: &tokio::sync::Mutex<Vec<Cluster>>,
     ) -> (bool, Vec<Assumed>) {
         let (mut is_settled, mut assumed) = (true, Vec::new());
+        let mut tellings = Tellings::new(&self.teller);
         for waiting in list {
             let placed = {
                 let clusters = clusters.lock().await;
                 schedule::place(&waiting.spec, &waiting.binding.uid().unwrap_or_default(), &clusters)
             };
             let done = match placed {
-                Err(Misfit::NoClusterFit(why)) => self.refuse(&waiting, "NoClusterFit", &why).await,
-                Err(Misfit::Unschedulable(why)) => self.refuse(&waiting, "Unschedulable", &why).await,
+                Err(misfit) => {
+                    let (reason, why) = match &misfit {
+                        Misfit::NoClusterFit(why) => ("NoClusterFit", why),
+                        Misfit::Unschedulable(why) => ("Unschedulable", why),
+                    };
+                    refuse(&waiting, reason, why, &mut tellings).await;
+                    Ok(())
+                }
                 Ok(targets) => {
                     let mut next = waiting.spec.clone();
                     next.clusters = targets;
@@ -206,7 +205,7 @@ impl Scheduler {
                     if waiting.is_retry && rooms.iter().any(|room| !room.fits(&waiting.spec, &next, &more)) {
                         continue;
                     }
-                    let done = self.assign(&waiting, &next.clusters).await;
+                    let done = self.assign(&waiting, &next.clusters, &mut tellings).await;
                     if let Ok(true) = done {
                         rooms.iter_mut().for_each(|room| room.take(&waiting.spec, &next, &more));
                         let mut clusters = clusters.lock().await;
@@ -223,13 +222,15 @@ impl Scheduler {
                 is_settled &= is_passing(&error);
             }
         }
+        // The next look goes by what is told.
+        is_settled &= tellings.finish().await;
         (is_settled, assumed)
     }
 
     /// Writes a placement; whether it was granted.
-    async fn assign(&self, waiting: &Waiting, targets: &[Target]) -> kube::Result<bool> {
+    async fn assign(&self, waiting: &Waiting, targets: &[Target], tellings: &mut Tellings) -> kube::Result<bool> {
         let binding = &waiting.binding;
-        let mut written = DynamicObject::clone(binding);
+        let mut written = binding.clone();
         if targets != waiting.spec.clusters {
             let placement = waiting.spec.placement.clone().unwrap_or_default().to_string();
             // The whole list is put, or nothing: never a part of what was reckoned for another state.
@@ -242,14 +243,14 @@ impl Scheduler {
             }));
             let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
             written = match api.patch(&binding.name_any(), &PatchParams::default(), &patch).await {
-                Ok(written) => written,
+                Ok(written) => Arc::new(written),
                 Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("exceeded") => {
-                    self.refuse(waiting, "QuotaExceeded", &status.message).await?;
+                    refuse(waiting, "QuotaExceeded", &status.message, tellings).await;
                     return Ok(false);
                 }
                 Err(kube::Error::Api(status)) if !matches!(status.code, 404 | 409) && status.code < 500 => {
                     let why = words(&kube::Error::Api(status));
-                    self.refuse(waiting, "SchedulerError", &why).await?;
+                    refuse(waiting, "SchedulerError", &why, tellings).await;
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
@@ -266,28 +267,27 @@ impl Scheduler {
             "lastScheduledTime": now(),
             "conditions": with_condition(&written.data["status"], "Scheduled", "True", "Success", message),
         });
-        patch_status(&self.client, &written, &self.bindings.kind, status).await?;
-        if targets != waiting.spec.clusters || !was_scheduled {
+        let is_news = targets != waiting.spec.clusters || !was_scheduled;
+        let event = is_news.then(|| {
             let result: Vec<String> = targets.iter().map(|one| format!("{}:{}", one.name, one.replicas)).collect();
             let note = format!("{message} Result: {{{}}}", result.join(", "));
-            tell(&self.recorder, binding, &self.bindings.kind, false, "ScheduleBindingSucceed", &note).await;
-        }
+            Occasion { is_warning: false, reason: "ScheduleBindingSucceed", note }
+        });
+        tellings.begin(Telling { of: written, status, event }).await;
         Ok(true)
     }
+}
 
-    /// Says why a binding waits. What it has it keeps.
-    async fn refuse(&self, waiting: &Waiting, reason: &str, message: &str) -> kube::Result<()> {
-        let status = &waiting.binding.data["status"];
-        if says(status, "Scheduled", "False", reason, message) {
-            return Ok(());
-        }
-        let conditions = with_condition(status, "Scheduled", "False", reason, message);
-        let seen =
-            json!({"conditions": conditions, "schedulerObservedGeneration": waiting.binding.metadata.generation});
-        patch_status(&self.client, &waiting.binding, &self.bindings.kind, seen).await?;
-        tell(&self.recorder, &waiting.binding, &self.bindings.kind, true, "ScheduleBindingFailed", message).await;
-        Ok(())
+/// Says why a binding waits. What it has it keeps.
+async fn refuse(waiting: &Waiting, reason: &str, message: &str, tellings: &mut Tellings) {
+    let status = &waiting.binding.data["status"];
+    if says(status, "Scheduled", "False", reason, message) {
+        return;
     }
+    let conditions = with_condition(status, "Scheduled", "False", reason, message);
+    let status = json!({"conditions": conditions, "schedulerObservedGeneration": waiting.binding.metadata.generation});
+    let event = Occasion { is_warning: true, reason: "ScheduleBindingFailed", note: message.to_owned() };
+    tellings.begin(Telling { of: waiting.binding.clone(), status, event: Some(event) }).await;
 }
 
 /// Whether a binding has to be looked at: it changed, the clusters did, or it waits.

@@ -8,7 +8,6 @@ use kinds::conditions;
 use kinds::fields::{items, text};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::events::Recorder;
-use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,14 +34,8 @@ struct Taints {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let config = watcher::Config::default;
-    let clusters = watch.mirror(&client, &clusters(), "", config());
-    let policies = watch.mirror(&client, &taint_policies(), "", config());
-    let bindings = watch.mirror(&client, &bindings(), "", config());
-    for mirror in [&clusters, &policies, &bindings] {
-        mirror.ready().await;
-    }
+    let (watch, [clusters, policies, bindings]) =
+        Watch::begin(&client, [clusters(), taint_policies(), bindings()]).await;
     let recorder = recorder(&client, "taint-manager");
     let taints = Taints { client, settings, clusters, policies, bindings, recorder };
     loop {

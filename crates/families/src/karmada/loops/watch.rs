@@ -31,6 +31,16 @@ pub struct Mirror {
 }
 
 impl Watch {
+    /// Watches these kinds everywhere, and returns once all that there was has been seen.
+    pub async fn begin<const KINDS: usize>(client: &Client, kinds: [ApiResource; KINDS]) -> (Watch, [Mirror; KINDS]) {
+        let mut watch = Watch::new();
+        let mirrors = kinds.map(|kind| watch.mirror(client, &kind, "", watcher::Config::default()));
+        for mirror in &mirrors {
+            mirror.ready().await;
+        }
+        (watch, mirrors)
+    }
+
     pub fn new() -> Watch {
         Watch { tasks: JoinSet::new(), bell: Arc::new(Notify::new()) }
     }

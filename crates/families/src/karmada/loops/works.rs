@@ -12,7 +12,6 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
@@ -47,14 +46,7 @@ pub struct Works {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let config = watcher::Config::default;
-    let bindings = watch.mirror(&client, &bindings(), "", config());
-    let clusters = watch.mirror(&client, &clusters(), "", config());
-    let works = watch.mirror(&client, &works(), "", config());
-    for mirror in [&bindings, &clusters, &works] {
-        mirror.ready().await;
-    }
+    let (watch, [bindings, clusters, works]) = Watch::begin(&client, [bindings(), clusters(), works()]).await;
     let (kinds, done) = (Mutex::default(), Mutex::default());
     let loops = Works { client, settings, bindings, clusters, works, kinds, done };
     loop {
