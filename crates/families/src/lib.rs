@@ -6,6 +6,7 @@
 pub mod capsule;
 mod consequence;
 pub mod datum;
+mod definition;
 pub mod family;
 pub mod identity;
 pub mod karmada;

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{GROUP, VERSION};
+use crate::definition::with_spec;
+pub use crate::definition::{amounts, quantity};
 
-/// The pattern that Kubernetes puts on quantities in its own generated definitions.
-const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 const CONDITION_TYPE: &str =
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 const SOURCE_RULE: &str = "self.op == 'count' ? (!has(self.path) || self.path == '') && (!has(self.cel) || self.cel == '') : (has(self.path) && self.path != '') != (has(self.cel) && self.cel != '')";
@@ -27,45 +27,10 @@ pub struct Names {
 }
 
 pub fn definition(names: &Names, spec: Value, status: Value, columns: Value) -> Value {
-    let Names { kind, plural, short, scope } = names;
-    let mut named =
-        json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()});
-    if !short.is_empty() {
-        named["shortNames"] = json!(short);
-    }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{GROUP}")},
-        "spec": {"group": GROUP, "names": named, "scope": scope, "versions": [{
-            "name": VERSION,
-            "served": true,
-            "storage": true,
-            "additionalPrinterColumns": columns,
-            "schema": {"openAPIV3Schema": {
-                "type": "object",
-                "required": ["spec"],
-                "properties": {
-                    "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
-                    "spec": spec, "status": status,
-                },
-            }},
-            "subresources": {"status": {}},
-        }]},
-    })
-}
-
-pub fn quantity(description: &str) -> Value {
-    json!({
-        "description": description,
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": QUANTITY,
-        "x-kubernetes-int-or-string": true,
-    })
-}
-
-pub fn amounts(description: &str) -> Value {
-    json!({"type": "object", "description": description, "additionalProperties": quantity("An amount.")})
+    let Names { kind, plural, short, scope } = *names;
+    let names =
+        crate::definition::Names { group: GROUP, version: VERSION, kind, plural, short, categories: &[], scope };
+    names.definition(with_spec(spec, Some(status)), true, columns)
 }
 
 pub fn list(description: &str, of: Value) -> Value {

@@ -3,46 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{cluster_quota, hierarchy};
-
-/// The pattern that Kubernetes puts on quantities in its own generated definitions.
-const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+pub(super) use crate::definition::{Names, amounts};
 
 pub fn definitions() -> Vec<Value> {
     std::iter::once(cluster_resource_quota()).chain(hierarchy::definitions::definitions()).collect()
 }
 
-pub(super) struct Names {
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
-    pub plural: &'static str,
-    pub short: &'static [&'static str],
-    pub scope: &'static str,
-}
-
 pub(super) fn definition(names: Names, schema: Value, columns: Value) -> Value {
-    let Names { group, version, kind, plural, short, scope } = names;
-    let mut named =
-        json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()});
-    if !short.is_empty() {
-        named["shortNames"] = json!(short);
-    }
-    let mut served = json!({
-        "name": version,
-        "served": true,
-        "storage": true,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    });
-    if columns.as_array().is_some_and(|columns| !columns.is_empty()) {
-        served["additionalPrinterColumns"] = columns;
-    }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {"group": group, "names": named, "scope": scope, "versions": [served]},
-    })
+    names.definition(schema, true, columns)
 }
 
 pub(super) fn object(description: &str, properties: Value) -> Value {
@@ -63,18 +31,6 @@ pub(super) fn top(description: &str, spec: Value, status: Value) -> Value {
         schema["properties"]["status"] = status;
     }
     schema
-}
-
-pub(super) fn amounts(description: &str) -> Value {
-    json!({
-        "type": "object",
-        "description": description,
-        "additionalProperties": {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": QUANTITY,
-            "x-kubernetes-int-or-string": true,
-        },
-    })
 }
 
 fn strings(description: &str) -> Value {
@@ -150,6 +106,7 @@ fn cluster_resource_quota() -> Value {
         kind: "ClusterResourceQuota",
         plural: cluster_quota::RESOURCE,
         short: &["clusterquota"],
+        categories: &[],
         scope: "Cluster",
     };
     definition(names, top("A quota over every namespace that a selector picks.", spec, status), json!([]))

@@ -20,6 +20,7 @@ fn hierarchical_resource_quota() -> Value {
         kind: "HierarchicalResourceQuota",
         plural: QUOTAS,
         short: &["hrq"],
+        categories: &[],
         scope: "Namespaced",
     };
     let columns = json!([
@@ -53,6 +54,7 @@ fn hierarchy_configuration() -> Value {
         kind: "HierarchyConfiguration",
         plural: CONFIGURATIONS,
         short: &[],
+        categories: &[],
         scope: "Namespaced",
     };
     definition(names, top("The place of a namespace in the tree of namespaces.", spec, status), json!([]))
@@ -75,6 +77,7 @@ fn subnamespace_anchor() -> Value {
         kind: "SubnamespaceAnchor",
         plural: ANCHORS,
         short: &["subns"],
+        categories: &[],
         scope: "Namespaced",
     };
     definition(names, top("Asks for a namespace below this one, of the anchor's name.", spec, status), json!([]))
