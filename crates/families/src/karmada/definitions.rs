@@ -3,15 +3,15 @@
 
 use serde_json::{Value, json};
 
+use super::lending_definitions::{self, when_full};
 use super::{CLUSTER_GROUP, POLICY_GROUP, WORK_GROUP};
-
-/// The pattern that Kubernetes puts on quantities in its own generated definitions.
-const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+use crate::definition::{amounts, with_spec};
 
 pub fn definitions() -> Vec<Value> {
     vec![
         federated_resource_quota(),
-        federated_quota_lease(),
+        lending_definitions::federated_quota_lease(),
+        lending_definitions::federated_quota_slice(),
         propagation_policy(),
         cluster_taint_policy(),
         resource_binding(),
@@ -20,61 +20,28 @@ pub fn definitions() -> Vec<Value> {
     ]
 }
 
-struct Names {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    short: &'static [&'static str],
-    scope: &'static str,
+/// What a kind of Karmada is called.
+pub struct Names {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub short: &'static [&'static str],
+    pub scope: &'static str,
 }
 
-fn definition(names: &Names, spec: Value, status: Option<Value>, columns: Value) -> Value {
-    let Names { group, version, kind, plural, short, scope } = names;
-    let mut named = json!({
-        "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase(),
-        "categories": ["karmada-io"],
-    });
-    if !short.is_empty() {
-        named["shortNames"] = json!(short);
-    }
-    let mut properties = json!({
-        "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}, "spec": spec,
-    });
-    let mut subresources = json!({});
-    if let Some(status) = status {
-        properties["status"] = status;
-        subresources["status"] = json!({});
-    }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {"group": group, "names": named, "scope": scope, "versions": [{
-            "name": version,
-            "served": true,
-            "storage": true,
-            "additionalPrinterColumns": columns,
-            "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": properties}},
-            "subresources": subresources,
-        }]},
-    })
+pub fn definition(names: &Names, spec: Value, status: Option<Value>, columns: Value) -> Value {
+    let Names { group, version, kind, plural, short, scope } = *names;
+    let names = crate::definition::Names { group, version, kind, plural, short, categories: &["karmada-io"], scope };
+    let has_status = status.is_some();
+    names.definition(with_spec(spec, status), has_status, columns)
 }
 
-fn amounts(description: &str) -> Value {
-    let quantity = json!({
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": QUANTITY,
-        "x-kubernetes-int-or-string": true,
-    });
-    json!({"type": "object", "description": description, "additionalProperties": quantity})
-}
-
-fn column(name: &str, kind: &str, path: &str) -> Value {
+pub fn column(name: &str, kind: &str, path: &str) -> Value {
     json!({"name": name, "type": kind, "jsonPath": path})
 }
 
-fn age() -> Value {
+pub fn age() -> Value {
     column("AGE", "date", ".metadata.creationTimestamp")
 }
 
@@ -82,7 +49,7 @@ fn condition_column(name: &str, of: &str) -> Value {
     column(name, "string", &format!(".status.conditions[?(@.type==\"{of}\")].status"))
 }
 
-fn text(description: &str) -> Value {
+pub fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
@@ -90,11 +57,11 @@ fn list(of: Value, items_max: usize) -> Value {
     json!({"type": "array", "items": of, "maxItems": items_max})
 }
 
-fn object(properties: Value) -> Value {
+pub fn object(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-fn required(names: &[&str], properties: Value) -> Value {
+pub fn required(names: &[&str], properties: Value) -> Value {
     json!({"type": "object", "required": names, "properties": properties})
 }
 
@@ -158,10 +125,11 @@ fn federated_resource_quota() -> Value {
             "overall": amounts("How much may be used in all clusters together."),
             "staticAssignments": list(assignment, 1000),
             "elastic": object(json!({
-            "chunk": amounts("How much more than it uses a member is lent."),
-            "clusters": list(text("The members that are lent anything; all when empty."), 1000),
-        })),
-        "scopes": list(text("PriorityClass: bindings whose pods have one."), 64),
+                "chunk": amounts("How much more than it uses a member is lent."),
+                "clusters": list(text("The members that are lent anything; all when empty."), 1000),
+                "whenFull": when_full(),
+            })),
+            "scopes": list(text("PriorityClass: bindings whose pods have one."), 64),
             "scopeSelector": object(json!({"matchExpressions": list(expression, 64)})),
         }),
     );
@@ -187,38 +155,6 @@ fn federated_resource_quota() -> Value {
         version: "v1alpha1",
         kind: "FederatedResourceQuota",
         plural: "federatedresourcequotas",
-        short: &[],
-        scope: "Namespaced",
-    };
-    definition(&names, spec, Some(status), columns)
-}
-
-/// Ours: what one member may use of a quota for pods that appear there at run time.
-fn federated_quota_lease() -> Value {
-    let spec = required(
-        &["quota", "clusterName"],
-        json!({
-            "quota": text("The FederatedResourceQuota."),
-            "clusterName": text("The member."),
-            "hard": amounts("What the member's ResourceQuota allows."),
-            "base": amounts("What bindings are charged for there; kept up to date by the server."),
-        }),
-    );
-    let status = object(json!({
-        "used": amounts("What the member uses."),
-        "renewUntil": {"type": "string", "format": "date-time"},
-    }));
-    let columns = json!([
-        column("CLUSTER", "string", ".spec.clusterName"),
-        column("HARD", "string", ".spec.hard"),
-        column("USED", "string", ".status.used"),
-        age(),
-    ]);
-    let names = Names {
-        group: POLICY_GROUP,
-        version: "v1alpha1",
-        kind: "FederatedQuotaLease",
-        plural: "federatedquotaleases",
         short: &[],
         scope: "Namespaced",
     };

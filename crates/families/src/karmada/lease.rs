@@ -35,6 +35,8 @@ pub struct Elastic {
     pub chunk: Vec<(String, Quantity)>,
     /// All, when empty.
     pub clusters: Vec<String>,
+    /// Whether pods that do not fit wait at a gate.
+    pub gates: bool,
 }
 
 impl Elastic {
@@ -43,7 +45,13 @@ impl Elastic {
         let chunk = spec.get("chunk").and_then(Value::as_object).into_iter().flatten();
         let chunk = chunk.filter_map(|(name, value)| Some((name.clone(), quantity_of(name, value).ok()?)));
         let clusters = items(spec, &["clusters"]).iter().filter_map(Value::as_str).map(str::to_owned);
-        Some(Elastic { chunk: chunk.collect(), clusters: clusters.collect() })
+        let gates = text(spec, &["whenFull"]) == "Gate";
+        Some(Elastic { chunk: chunk.collect(), clusters: clusters.collect(), gates })
+    }
+
+    /// Whether this member is lent anything.
+    pub fn means(&self, cluster: &str) -> bool {
+        self.clusters.is_empty() || self.clusters.iter().any(|one| one == cluster)
     }
 
     pub fn validate(quota: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
@@ -52,7 +60,13 @@ impl Elastic {
         let chunk = elastic.child("chunk");
         amounts(spec.get("chunk"), &chunk, errors);
         let overall = at(quota, &["spec", "overall"]).and_then(Value::as_object);
-        for (name, _) in spec.get("chunk").and_then(Value::as_object).into_iter().flatten() {
+        for (name, value) in spec.get("chunk").and_then(Value::as_object).into_iter().flatten() {
+            let amount = quantity_of(name, value).unwrap_or_default();
+            if amount.clone().round_up_milli() != amount {
+                // Members count in thousandths, and would allow more than they were lent.
+                let why = "must be a whole number of thousandths";
+                errors.push(FieldError::invalid(chunk.key(name), amount.to_string(), why));
+            }
             if !overall.is_some_and(|overall| overall.contains_key(name)) {
                 errors.push(FieldError::invalid(chunk.key(name), &**name, "is not in overall"));
             }

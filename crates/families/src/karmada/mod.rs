@@ -1,8 +1,8 @@
 //! Karmada's FederatedResourceQuota and what it takes to enforce it over many clusters.
 //!
 //! Start reading at [`quota`]: a quota's `overall` becomes accounts, and bindings are charged on them in the commit that writes
-//! them. [`binding`] says how much, [`names`] which names can be enforced, [`scopes`] which bindings are meant, [`lease`] what
-//! members are lent for pods that appear at run time. [`interpret`]
+//! them. [`binding`] says how much, [`names`] which names can be enforced, [`scopes`] which bindings are meant, [`lease`] and
+//! [`lending`] what members are lent for pods that appear at run time, [`slice`] how a member keeps to it. [`interpret`]
 //! reads workloads, [`policy`] and [`schedule`] say which clusters they go to: all three are pure. [`loops`] do the rest over
 //! Kubernetes APIs: bindings for templates, placements, what members are told and tell, taints and failover.
 //!
@@ -17,6 +17,8 @@ mod binding;
 mod definitions;
 mod interpret;
 mod lease;
+pub mod lending;
+mod lending_definitions;
 pub mod loops;
 mod metrics;
 mod names;
@@ -25,6 +27,7 @@ mod quota;
 mod schedule;
 mod scopes;
 mod settings;
+mod slice;
 mod templates;
 mod validate;
 
@@ -35,11 +38,12 @@ use serde_json::Value;
 use crate::metrics::{Samples, Survey};
 use crate::{
     Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
-    Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, put_status,
+    Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, holds, put_status,
 };
 
 pub use interpret::Reserve;
 pub use settings::Settings;
+use slice::PODS;
 
 pub const POLICY_GROUP: &str = "policy.karmada.io";
 pub const WORK_GROUP: &str = "work.karmada.io";
@@ -54,6 +58,8 @@ const BINDINGS: Plural = Plural(WORK_GROUP, "resourcebindings");
 /// Ours: what members were lent.
 const LEASES: Plural = Plural(POLICY_GROUP, "federatedquotaleases");
 const CLUSTERS: Plural = Plural(CLUSTER_GROUP, "clusters");
+/// Ours, in members: what their pods may take.
+const SLICES: Plural = Plural(POLICY_GROUP, "federatedquotaslices");
 
 /// The family.
 pub struct Karmada {
@@ -69,7 +75,7 @@ impl Karmada {
 const MANIFEST: Manifest = Manifest {
     name: "karmada",
     definitions: definitions::definitions,
-    policies: &[QUOTAS],
+    policies: &[QUOTAS, SLICES],
     // Members tell a part of it.
     told: &[QUOTAS],
     // What bindings take in one cluster is not lent there a second time.
@@ -82,13 +88,26 @@ const MANIFEST: Manifest = Manifest {
 
 /// Where templates are refused as they are applied.
 const EARLY: Manifest = Manifest { checks_everything: true, ..MANIFEST };
+/// Where pods wait at a gate for room in slices.
+const GATING: Manifest = Manifest { shaped: &[LEASES, PODS], watched: &[QUOTAS, SLICES, PODS], ..MANIFEST };
+const EARLY_GATING: Manifest = Manifest { checks_everything: true, ..GATING };
 
 impl Family for Karmada {
     fn manifest(&self) -> &Manifest {
-        if self.settings.deny_templates && self.settings.enforcement { &EARLY } else { &MANIFEST }
+        match (self.settings.deny_templates && self.settings.enforcement, self.settings.gate_pods) {
+            (false, false) => &MANIFEST,
+            (true, false) => &EARLY,
+            (false, true) => &GATING,
+            (true, true) => &EARLY_GATING,
+        }
     }
 
-    fn compile(&self, policy: &PolicyObject<'_>, _world: &dyn World) -> Result<Compiled, Uncompiled> {
+    fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
+        if SLICES.is(policy.resource) {
+            let would_look_at = || slice::would_look_at(policy);
+            return slice::compile(policy, world)
+                .map_err(|errors| Uncompiled { errors, would_look_at: would_look_at() });
+        }
         quota::compile(policy, &self.settings).map_err(|errors| {
             let there = Reach::Namespace(policy.namespace.into());
             Uncompiled { errors, would_look_at: vec![(BINDINGS.resource(), there)] }
@@ -117,6 +136,7 @@ impl Family for Karmada {
         let errors = match request.resource {
             resource if QUOTAS.is(resource) => quota::validate(request.name, request.object, &self.settings),
             resource if LEASES.is(resource) => lease::validate(request.object, request.name),
+            resource if SLICES.is(resource) => slice::validate(request.object),
             resource if BINDINGS.is(resource) => validate::binding(request.object),
             resource if POLICIES.is(resource) => validate::propagation_policy(request),
             resource if TAINT_POLICIES.is(resource) => validate::taint_policy(request.object),
@@ -126,12 +146,27 @@ impl Family for Karmada {
         errors.into()
     }
 
+    /// Of pods only those concern others whose namespace has a slice.
+    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        holds(self.manifest().watched, resource)
+            && (!PODS.is(resource) || !world.list(&SLICES.resource(), namespace).is_empty())
+    }
+
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
-        lease::concerned(cause, view)
+        match cause {
+            Cause::Written(change) if PODS.is(change.resource) || SLICES.is(change.resource) => {
+                slice::concerned(change, view)
+            }
+            cause => lease::concerned(cause, view),
+        }
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
-        Ok(if LEASES.is(object.resource) { lease::must_be(object, view) } else { Must::AsItIs })
+        Ok(match object.resource {
+            resource if LEASES.is(resource) => lease::must_be(object, view),
+            resource if PODS.is(resource) => slice::must_be(object, view),
+            _ => Must::AsItIs,
+        })
     }
 
     /// Whoever has the namespace of a cluster's Works has the cluster: making one takes the right to register clusters.
@@ -155,6 +190,10 @@ impl Family for Karmada {
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {
+        if SLICES.is(resource) {
+            let status = slice::status(object, balances);
+            return put_status(object, status);
+        }
         let (namespace, name) = (text(object, &["metadata", "namespace"]), text(object, &["metadata", "name"]));
         let lines = balances.of(&policy_name(resource, namespace, name));
         let status = quota::status(object, &lines);
@@ -162,7 +201,10 @@ impl Family for Karmada {
     }
 
     fn words(&self, denial: &Denial) -> Words {
-        quota::words(denial).into()
+        match SLICES.is(&denial.resource) {
+            true => crate::kubernetes::words::words(denial).into(),
+            false => quota::words(denial).into(),
+        }
     }
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {

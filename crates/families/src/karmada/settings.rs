@@ -21,8 +21,12 @@ pub struct Settings {
     pub heartbeat_seconds: u64,
     /// How long a member may not answer before it is taken for unreachable.
     pub grace_seconds: u64,
+    /// For how long a member may use what it was lent without being told anew.
+    pub lease_seconds: u64,
     /// Whether workloads that do not tolerate a NoExecute taint are evicted from its cluster.
     pub evict: bool,
+    /// Whether pods wait at a scheduling gate where a slice says so, instead of being refused: for servers that are members.
+    pub gate_pods: bool,
     /// The loops that run, by name. Which of them do is said with all other controllers.
     #[serde(skip)]
     pub loops: Vec<&'static str>,
@@ -37,7 +41,9 @@ impl Default for Settings {
             reserve: Reserve::default(),
             heartbeat_seconds: 10,
             grace_seconds: 40,
+            lease_seconds: 60,
             evict: true,
+            gate_pods: false,
             loops: loops::NAMES.to_vec(),
         }
     }

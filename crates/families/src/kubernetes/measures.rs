@@ -110,7 +110,8 @@ impl PodRule {
     }
 }
 
-fn used_by_pod(usage: &PodUsage, part: &PodPart) -> Option<Measured> {
+/// What a pod takes of one part that is counted.
+pub fn used_by_pod(usage: &PodUsage, part: &PodPart) -> Option<Measured> {
     match part {
         PodPart::Object => Some(Measured::ONE),
         PodPart::Live => usage.live.then_some(Measured::ONE),

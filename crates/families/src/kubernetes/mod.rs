@@ -5,23 +5,23 @@
 //! object uses, [`scopes`] which objects a quota looks at, [`words`] how it refuses.
 
 mod cluster_quota;
-mod compile;
+pub(crate) mod compile;
 mod definitions;
-mod device_classes;
+pub(crate) mod device_classes;
 pub mod hierarchy;
 mod limit_range;
 pub mod limited;
-mod measures;
+pub(crate) mod measures;
 mod metrics;
 pub mod names;
 mod pod_claims;
-mod scopes;
-mod spec;
+pub(crate) mod scopes;
+pub(crate) mod spec;
 mod status;
 pub mod usage;
 mod usage_document;
 pub(crate) mod validate;
-mod words;
+pub(crate) mod words;
 
 #[cfg(test)]
 mod tests;

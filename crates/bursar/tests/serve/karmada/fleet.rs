@@ -11,9 +11,10 @@ use kube::core::ApiResource;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 
-use super::{TEAM, api, clusters, create};
+use super::{TEAM, api, clusters, create, taint_policies};
 use crate::harness::PATIENCE;
 use crate::process::Process;
+use crate::proxy::{Mode, Proxy};
 
 const TOKEN: &str = "member-token-for-tests";
 
@@ -31,6 +32,8 @@ pub struct Member {
     config: PathBuf,
     pub client: kube::Client,
     address: String,
+    /// Between the control plane and the member.
+    line: Proxy,
 }
 
 impl Member {
@@ -41,7 +44,24 @@ impl Member {
         let client = process.client().await;
         let url = process.config().await.cluster_url.to_string();
         let address = url.trim_start_matches("https://").trim_end_matches('/').to_owned();
-        Member { name, process: Some(process), data, config, client, address }
+        let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        Member { name, process: Some(process), data, config, client, address, line: Proxy::to(port) }
+    }
+
+    /// Cuts it off from the control plane. Whoever is with it reaches it as before.
+    pub fn cut_off(&self) {
+        self.line.set(Mode::Silent);
+        self.line.reset();
+    }
+
+    pub fn reconnect(&self) {
+        self.line.set(Mode::Open);
+        self.line.reset();
+    }
+
+    /// It stands still, for everybody (`STOP`), or goes on (`CONT`).
+    pub async fn signal(&self, name: &str) {
+        self.process.as_ref().expect("it runs").signal(name).await;
     }
 
     /// Ends the process without warning.
@@ -66,8 +86,11 @@ impl Fleet {
         let tokens = folder.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},member-admin,1,\"system:masters\"\n")).expect("writes");
         std::fs::set_permissions(&tokens, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("permissions");
-        std::fs::write(folder.path().join("member.yaml"), format!("tokenFile: {}\n", tokens.display()))
-            .expect("writes");
+        std::fs::write(
+            folder.path().join("member.yaml"),
+            format!("tokenFile: {}\nkarmada: {{gatePods: true}}\n", tokens.display()),
+        )
+        .expect("writes");
         let config = folder.path().join("bursar.yaml");
         // Templates of the control plane are for members: nothing makes pods of them here.
         let controllers = "controllers: ['*', '-deployment', '-replicaset']";
@@ -99,11 +122,22 @@ impl Fleet {
             "stringData": {"token": TOKEN}, "data": {"caBundle": ca}});
         let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(self.client.clone(), "default");
         secrets.create(&PostParams::default(), &crate::object(secret)).await.expect("a secret");
-        let endpoint = format!("https://{}", member.address);
+        let endpoint = format!("https://127.0.0.1:{}", member.line.port);
         let spec = json!({
             "syncMode": "Push", "apiEndpoint": endpoint, "secretRef": {"namespace": "default", "name": member.name},
         });
         create(&self.client, &clusters(), member.name, spec).await.expect("a cluster");
+    }
+
+    /// Evicts from clusters that are not well, as an administrator who wants failover says it.
+    pub async fn fail_over(&self) {
+        let unwell = json!([{"conditionType": "Ready", "operator": "NotIn", "statusValues": ["True"]}]);
+        let well = json!([{"conditionType": "Ready", "operator": "In", "statusValues": ["True"]}]);
+        let spec = json!({
+            "addOnConditions": unwell, "removeOnConditions": well,
+            "taints": [{"key": "failed", "effect": "NoExecute"}],
+        });
+        create(&self.client, &taint_policies(), "failed", spec).await.expect("a policy");
     }
 
     pub fn member(&mut self, name: &str) -> &mut Member {

@@ -1,6 +1,7 @@
 //! One quota over many clusters: a control plane and members, each a process of its own.
 
 mod elastic;
+mod elastic_outage;
 mod fleet;
 mod flink;
 mod real;
@@ -38,6 +39,14 @@ fn clusters() -> ApiResource {
 
 fn flinks() -> ApiResource {
     kind("flink.apache.org", "v1beta1", "FlinkDeployment", "flinkdeployments")
+}
+
+fn leases() -> ApiResource {
+    kind("policy.karmada.io", "v1alpha1", "FederatedQuotaLease", "federatedquotaleases")
+}
+
+fn slices() -> ApiResource {
+    kind("policy.karmada.io", "v1alpha1", "FederatedQuotaSlice", "federatedquotaslices")
 }
 
 fn deployments() -> ApiResource {

@@ -8,9 +8,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, condition, until, until_gone};
-use super::{
-    TEAM, api, bindings, clusters, create, edit, flink, flinks, placed, policies, quotas, scheduled, taint_policies,
-};
+use super::{TEAM, api, bindings, clusters, create, edit, flink, flinks, placed, policies, quotas, scheduled};
 
 const JOBS: [(&str, u32, u32); 4] = [("a", 12, 15), ("b", 8, 10), ("c", 14, 17), ("d", 6, 8)];
 
@@ -63,17 +61,6 @@ fn full() -> (String, String) {
     ("40".into(), "50Gi".into())
 }
 
-/// Evicts from clusters that do not answer, as an administrator who wants failover says it.
-async fn fail_over(fleet: &Fleet) {
-    let unreachable = json!([{"conditionType": "Ready", "operator": "NotIn", "statusValues": ["True"]}]);
-    let reachable = json!([{"conditionType": "Ready", "operator": "In", "statusValues": ["True"]}]);
-    let spec = json!({
-        "addOnConditions": unreachable, "removeOnConditions": reachable,
-        "taints": [{"key": "failed", "effect": "NoExecute"}],
-    });
-    create(&fleet.client, &taint_policies(), "failed", spec).await.expect("a policy");
-}
-
 async fn pods(client: &kube::Client) -> Vec<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), TEAM);
     let list = pods.list(&ListParams::default()).await.expect("pods");
@@ -111,7 +98,7 @@ async fn a_failover_keeps_the_total_and_lets_no_thief_in() {
     let refused = fleet.until(&bindings(), &binding("e"), |one| scheduled(one).0 == "QuotaExceeded").await;
     let words = "FederatedResourceQuota(team/q) exceeded for resource cpu: requested sum 42, limit 40.";
     assert!(scheduled(&refused).1.contains(words), "{}", scheduled(&refused).1);
-    fail_over(&fleet).await;
+    fleet.fail_over().await;
     fleet.member("m1").kill().await;
     for name in ["a", "b"] {
         fleet.until(&bindings(), &binding(name), |one| placed(one) == ["m2"]).await;
@@ -160,7 +147,7 @@ async fn static_assignments_leave_no_room_to_fail_over() {
         let there: Api<ResourceQuota> = Api::namespaced(member.client.clone(), TEAM);
         assert!(there.get("q").await.is_ok());
     }
-    fail_over(&fleet).await;
+    fleet.fail_over().await;
     fleet.member("m1").kill().await;
     let second = fleet.member("m2").client.clone();
     let is_refused = |job: &DynamicObject| {
@@ -186,7 +173,7 @@ async fn a_lowered_quota_fails_over_too() {
     edit(&fleet.client, &quotas(), "q", json!({"spec": {"overall": {"cpu": "30", "memory": "40Gi"}}}))
         .await
         .expect("an edit");
-    fail_over(&fleet).await;
+    fleet.fail_over().await;
     fleet.member("m1").kill().await;
     for name in ["a", "b"] {
         fleet.until(&bindings(), &binding(name), |one| placed(one) == ["m2"]).await;

@@ -41,6 +41,14 @@ pub fn leases() -> ApiResource {
     kind(POLICY_GROUP, "v1alpha1", "FederatedQuotaLease", "federatedquotaleases")
 }
 
+pub fn slices() -> ApiResource {
+    kind(POLICY_GROUP, "v1alpha1", "FederatedQuotaSlice", "federatedquotaslices")
+}
+
+pub fn resource_quotas() -> ApiResource {
+    kind("", "v1", "ResourceQuota", "resourcequotas")
+}
+
 pub fn bindings() -> ApiResource {
     kind(WORK_GROUP, "v1alpha2", "ResourceBinding", "resourcebindings")
 }

@@ -1,43 +1,34 @@
-//! Lending: each member with pods that appear at run time has a ResourceQuota that allows what it uses and a chunk more. The
+//! Lending: each member with pods that appear at run time is told how much they may take: what they take, and a chunk more. The
 //! quota's ledger is charged for it before the member is told, and let go of after: a member that is cut off may use what it was
-//! lent and no more, and that stays charged until it answers again.
+//! lent and no more, and that stays charged. How much is worked out in [`lending`](super::super::lending).
 //!
 //! What is idle in one member while another has nothing left goes round: a member that does not use what it got gives it back after
-//! a while.
+//! a while. A member that knows slices is told until when it may use what it was lent; a cluster that failed and whose time is over
+//! has nothing any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ResourceQuota;
 use kinds::conditions;
-use kinds::resources::quantity_of;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use quantity::{Amount, Quantity};
 use serde_json::{Map, Value, json};
 
 use super::super::Settings;
 use super::super::lease::{self, Elastic, is_lent};
+use super::super::lending::{Amounts, KEEP, Next, Standing, affordable, kept};
 use super::super::quota::overall;
-use super::kind::{MANAGED, clusters, is_leaving, leases, namespace_of, quotas, within};
+use super::kind::{clusters, is_leaving, leases, namespace_of, quotas, slices, within};
+use super::lender::{Shown, Terms, Told, read};
 use super::members::access;
-use super::standing::{is_passing, kept_until, patch_status};
+use super::standing::{kept_until, now_ms, patch_status};
 use super::watch::{Mirror, Watch};
 
 /// How often members are asked what they use. Nothing else tells when pods come and go there.
 const BEAT: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(3600);
-/// How long a member keeps what it was given and does not use while others have nothing left.
-const KEEP: Duration = Duration::from_secs(3);
-/// How long a member may take to enforce what it was told. What it was lent stays charged meanwhile.
-const ENFORCED_LOOK: Duration = Duration::from_millis(100);
-const ENFORCED_LOOKS_MAX: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Amounts by name.
-type Amounts = HashMap<String, Quantity>;
 
 struct Leases {
     client: Client,
@@ -53,20 +44,38 @@ struct Leases {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
-    let config = watcher::Config::default;
-    let quotas = watch.mirror(&client, &quotas(), "", config());
-    let clusters = watch.mirror(&client, &clusters(), "", config());
-    let leases = watch.mirror(&client, &leases(), "", config());
-    for mirror in [&quotas, &clusters, &leases] {
-        mirror.ready().await;
-    }
+    let (watch, [quotas, clusters, leases]) = Watch::begin(&client, [quotas(), clusters(), leases()]).await;
     let (members, grown, hungry) = (HashMap::new(), HashMap::new(), HashMap::new());
     let mut this = Leases { client, settings, quotas, clusters, leases, members, grown, hungry };
     loop {
         let is_idle = this.look().await;
         watch.rung(if is_idle { REST } else { BEAT }).await;
     }
+}
+
+fn say(error: kube::Error) -> String {
+    error.to_string()
+}
+
+fn is_ready(cluster: &DynamicObject) -> bool {
+    let ready = cluster.data["status"].get("conditions").and_then(|all| conditions::find(all, "Ready"));
+    ready.is_some_and(|one| one["status"] == "True")
+}
+
+/// Whether an administrator, or a policy of one, has given up what runs in a cluster.
+fn is_given_up(cluster: &DynamicObject) -> bool {
+    let taints = cluster.data["spec"]["taints"].as_array();
+    taints.into_iter().flatten().any(|taint| taint["effect"] == "NoExecute")
+}
+
+/// Whether a member has the kind that ends by itself.
+fn knows_slices(cluster: &DynamicObject) -> bool {
+    let kind = slices();
+    let served = cluster.data["status"]["apiEnablements"].as_array().into_iter().flatten();
+    let mut kinds = served
+        .filter(|one| one["groupVersion"] == *kind.api_version)
+        .flat_map(|one| one["resources"].as_array().into_iter().flatten());
+    kinds.any(|one| one["kind"] == *kind.kind)
 }
 
 impl Leases {
@@ -78,16 +87,14 @@ impl Leases {
             let Some(elastic) = Elastic::read(&object).filter(|_| !is_leaving(&quota)) else { continue };
             is_idle = false;
             for cluster in self.clusters.all() {
-                let name = cluster.name_any();
-                let is_meant = elastic.clusters.is_empty() || elastic.clusters.contains(&name);
-                let ready = cluster.data["status"].get("conditions").and_then(|all| conditions::find(all, "Ready"));
-                // One that does not answer keeps what it was lent.
-                if !is_meant || is_leaving(&cluster) || ready.is_none_or(|one| one["status"] != "True") {
+                // One that does not answer keeps what it was lent. Until one has told what it serves, it is told nothing.
+                let is_known = cluster.data["status"]["apiEnablements"].is_array();
+                if !elastic.means(&cluster.name_any()) || is_leaving(&cluster) || !is_ready(&cluster) || !is_known {
                     continue;
                 }
                 let done = tokio::time::timeout(PATIENCE, self.tend(&quota, &elastic, &cluster)).await;
                 if let Ok(Err(why)) = done {
-                    tracing::debug!(why, cluster = name, "a lease is looked at again");
+                    tracing::debug!(why, cluster = cluster.name_any(), "a lease is looked at again");
                 }
             }
         }
@@ -107,114 +114,117 @@ impl Leases {
         let (namespace, member) = (namespace_of(quota), self.member(cluster).await?);
         let name = lease::name(&quota.name_any(), &cluster.name_any());
         let api = within(&self.client, &self.leases.kind, &namespace);
-        let say = |error: kube::Error| error.to_string();
-        let lease = match api.get_opt(&name).await.map_err(say)? {
+        let stored = match api.get_opt(&name).await.map_err(say)? {
             Some(lease) => lease,
             None => self.begin(quota, cluster, &name).await.map_err(say)?,
         };
-        if is_leaving(&lease) {
+        if is_leaving(&stored) {
             return Ok(());
         }
         let limits = overall(&json!({"spec": quota.data["spec"]})).unwrap_or_default();
         let names: Vec<String> = limits.iter().map(|(name, _)| name.to_string()).filter(|name| is_lent(name)).collect();
-        let there: Api<ResourceQuota> = Api::namespaced(member, &namespace);
-        let own = format!("{}-elastic", quota.name_any());
-        let lent = read(&lease.data["spec"]["hard"], &names);
-        // The member is told what is charged, and nothing else.
-        let told = there.get_opt(&own).await.map_err(say)?;
-        let shown = told.as_ref().map(|one| serde_json::to_value(one).unwrap_or_default()).unwrap_or_default();
-        if told.is_none() || self::told(&shown["spec"]["hard"], &names) != lent {
-            return put(&there, &own, &lent, told.is_none()).await;
-        }
-        let base = read(&lease.data["spec"]["base"], &names);
-        let used = self::told(&shown["status"]["used"], &names);
-        let chunk: Amounts = elastic.chunk.iter().cloned().collect();
+        let told = Told::of(&member, &namespace, &quota.name_any(), knows_slices(cluster), &names);
+        let lease = Lease { api: &api, name: &name, names: &names };
+        let valid_until = self.renewed(&stored, &told, &lease).await?;
+        let Shown { terms, version, used, waiting } = told.shown().await?;
+        let version = version.as_deref();
         let key = format!("{namespace}/{}", quota.name_any());
-        let of = |list: &Amounts, name: &str| list.get(name).cloned().unwrap_or_default();
-        let (mut grow, mut shrink, mut is_starved, mut is_idle) = (lent.clone(), lent.clone(), false, false);
         let starves = self.hungry.get(&key).filter(|(_, since)| since.elapsed() < KEEP);
-        let others_starve = starves.is_some_and(|(who, _)| *who != name);
-        let is_rested = self.grown.get(&name).is_none_or(|since| since.elapsed() > KEEP);
-        for name in &names {
-            let (hard, chunk) = (of(&lent, name), of(&chunk, name));
-            let floor = of(&base, name);
-            let needed = if of(&used, name).amount() > floor.amount() { of(&used, name) } else { floor };
-            let wanted = needed.checked_add(&chunk).ok_or("more than can be counted")?;
-            let most = wanted.checked_add(&chunk).ok_or("more than can be counted")?;
-            if wanted.amount() > hard.amount() && !(others_starve && hard.amount() >= needed.amount()) {
-                is_starved |= hard.amount() <= needed.amount() && !chunk.is_zero();
-                grow.insert(name.clone(), wanted);
-            } else if hard.amount() > most.amount() {
-                shrink.insert(name.clone(), wanted);
-            } else if others_starve && is_rested && hard.amount() > needed.amount() {
-                is_idle = true;
-                shrink.insert(name.clone(), needed);
-            }
+        let own = |field: &str| read(&stored.data["spec"][field], &names, str::to_owned);
+        let standing = Standing {
+            lent: own("hard"),
+            base: own("base"),
+            told: terms.as_ref().map(|terms| terms.hard.clone()),
+            used: used.clone(),
+            waiting: waiting.clone(),
+            chunk: elastic.chunk.iter().cloned().collect(),
+            others_starve: starves.is_some_and(|(who, _)| *who != name),
+            is_rested: self.grown.get(&name).is_none_or(|since| since.elapsed() > KEEP),
+        };
+        let gates = elastic.gates && told.knows_slices();
+        let with = |hard: Amounts| Terms { hard, valid_until: valid_until.clone(), gates };
+        let current = with(standing.lent.clone());
+        if terms.as_ref() != Some(&current) {
+            return told.tell(&current, version).await;
         }
-        if grow != lent && !is_idle {
-            let granted = self.grow(quota, &api, &name, &lent, grow, &names).await?;
-            match granted {
+        match standing.next().ok_or("more than can be counted")? {
+            Next::Grow { wanted, is_starved } => match self.grow(quota, &lease, &standing.lent, wanted).await? {
                 Some(granted) => {
                     self.grown.insert(name.clone(), Instant::now());
-                    put(&there, &own, &granted, false).await?;
+                    told.tell(&with(granted), version).await?;
                 }
                 None if is_starved => drop(self.hungry.insert(key, (name.clone(), Instant::now()))),
                 None => {}
+            },
+            Next::Shrink(less) => {
+                // First the member may do less; what it has done until then is what stays charged.
+                told.tell(&with(less.clone()), version).await?;
+                let used = told.enforced(&less).await?;
+                lease.write(&kept(&less, &used)).await.map_err(say)?;
             }
-        } else if shrink != lent {
-            // First the member may do less; what it has done until then is what stays charged.
-            put(&there, &own, &shrink, false).await?;
-            let used = enforced(&there, &own, &shrink, &names).await?;
-            for name in &names {
-                if of(&used, name).amount() > of(&shrink, name).amount() {
-                    shrink.insert(name.clone(), of(&used, name));
-                }
-            }
-            write(&api, &name, &shrink).await.map_err(say)?;
+            Next::Tell | Next::Rest => {}
         }
+        self.show(&stored, &used, &waiting, &names).await
+    }
+
+    /// Until when the member may use what it was lent: written down here before it is told.
+    async fn renewed(&self, stored: &DynamicObject, told: &Told, lease: &Lease<'_>) -> Result<Option<String>, String> {
+        if !told.knows_slices() {
+            return Ok(None);
+        }
+        let term = Duration::from_secs(self.settings.lease_seconds);
+        let known = stored.data["spec"]["validUntil"].as_str().unwrap_or("");
+        if *known > *kept_until(term / 2) {
+            return Ok(Some(known.to_owned()));
+        }
+        let until = kept_until(term);
+        lease.patch(json!({ "validUntil": until })).await.map_err(say)?;
+        Ok(Some(until))
+    }
+
+    async fn show(
+        &self,
+        lease: &DynamicObject,
+        used: &Amounts,
+        waiting: &Amounts,
+        names: &[String],
+    ) -> Result<(), String> {
         // What was told lately is not told again: a write of our own would be the next thing to look at.
         let grace = Duration::from_secs(self.settings.grace_seconds);
-        let told_until = lease.data["status"]["renewUntil"].as_str().unwrap_or("");
-        if *told_until > *kept_until(grace / 2) && read(&lease.data["status"]["used"], &names) == used {
+        let status = &lease.data["status"];
+        let is = |field: &str, amounts: &Amounts| read(&status[field], names, str::to_owned) == *amounts;
+        let until = status["renewUntil"].as_str().unwrap_or("");
+        if *until > *kept_until(grace / 2) && is("used", used) && is("waiting", waiting) {
             return Ok(());
         }
-        let status = json!({"used": shown_list(&used), "renewUntil": kept_until(grace)});
-        patch_status(&self.client, &lease, &self.leases.kind, status).await.map(drop).map_err(say)
+        let status = json!({"used": shown(used), "waiting": shown(waiting), "renewUntil": kept_until(grace)});
+        patch_status(&self.client, lease, &self.leases.kind, status).await.map(drop).map_err(say)
     }
 
     /// Charges more, or as much of it as there is; `None` where there is nothing.
     async fn grow(
         &self,
         quota: &DynamicObject,
-        api: &Api<DynamicObject>,
-        name: &str,
+        lease: &Lease<'_>,
         lent: &Amounts,
         wanted: Amounts,
-        names: &[String],
     ) -> Result<Option<Amounts>, String> {
-        match write(api, name, &wanted).await {
+        match lease.write(&wanted).await {
             Ok(()) => return Ok(Some(wanted)),
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(error.to_string()),
         }
         let fresh = within(&self.client, &self.quotas.kind, &namespace_of(quota)).get(&quota.name_any()).await;
-        let fresh = fresh.map_err(|error| error.to_string())?;
+        let fresh = fresh.map_err(say)?;
         let limits = overall(&json!({"spec": fresh.data["spec"]})).unwrap_or_default();
-        let mut granted = lent.clone();
-        for (resource, limit) in limits.iter().filter(|(resource, _)| names.iter().any(|name| **name == **resource)) {
-            let used = read(&fresh.data["status"]["overallUsed"], names).remove(&**resource).unwrap_or_default();
-            let left = limit.checked_sub(&used).filter(|left| left.amount() > Amount::ZERO);
-            let had = lent.get(&**resource).cloned().unwrap_or_default();
-            let more = wanted.get(&**resource).and_then(|one| one.checked_sub(&had)).unwrap_or_default();
-            let more = left.map(|left| if left.amount() < more.amount() { left } else { more });
-            if let Some(sum) = more.and_then(|more| had.checked_add(&more)) {
-                granted.insert(resource.to_string(), sum);
-            }
-        }
-        if granted == *lent {
-            return Ok(None);
-        }
-        Ok(write(api, name, &granted).await.is_ok().then_some(granted))
+        let used = read(&fresh.data["status"]["overallUsed"], lease.names, str::to_owned);
+        let left = limits.iter().filter_map(|(name, limit)| {
+            let left = limit.checked_sub(used.get(&**name)?)?;
+            Some((name.to_string(), left))
+        });
+        let Some(granted) = affordable(lent, &wanted, &left.collect::<Amounts>()) else { return Ok(None) };
+        // Somebody may have been faster.
+        Ok(lease.write(&granted).await.is_ok().then_some(granted))
     }
 
     async fn begin(&self, quota: &DynamicObject, cluster: &DynamicObject, name: &str) -> kube::Result<DynamicObject> {
@@ -226,29 +236,27 @@ impl Leases {
         within(&self.client, &self.leases.kind, &namespace_of(quota)).create(&PostParams::default(), &object).await
     }
 
-    /// Leases of quotas that lend no more, and of clusters that are not registered any more, go: the first when the member's
-    /// ResourceQuota is gone, the second at once. Whether there are none of the first.
+    /// Leases of quotas that lend no more go when the member was told so; those of clusters that are not registered any more at
+    /// once, and so do those of clusters that were given up, when their time is over. Whether there is nothing left to be seen to.
     async fn end(&mut self) -> bool {
         let mut is_idle = true;
         for lease in self.leases.all().iter().filter(|lease| !is_leaving(lease)) {
             let (namespace, spec) = (namespace_of(lease), &lease.data["spec"]);
             let of = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
             let quota = self.quotas.get(&namespace, &of("quota"));
-            let lends = quota.is_some_and(|one| {
-                let elastic = Elastic::read(&json!({"spec": one.data["spec"]}));
-                elastic.is_some_and(|one| one.clusters.is_empty() || one.clusters.contains(&of("clusterName")))
-            });
+            let elastic = quota.and_then(|one| Elastic::read(&json!({"spec": one.data["spec"]})));
+            let lends = elastic.is_some_and(|one| one.means(&of("clusterName")));
             let cluster = self.clusters.get("", &of("clusterName"));
-            if lends && cluster.is_some() {
+            let is_over = cluster.as_ref().is_some_and(|cluster| self.is_over(cluster, &of("validUntil")));
+            if lends && cluster.is_some() && !is_over {
                 continue;
             }
-            if let Some(cluster) = cluster {
+            if let Some(cluster) = cluster.filter(|_| !is_over) {
                 is_idle = false;
                 let Ok(member) = self.member(&cluster).await else { continue };
-                let there: Api<ResourceQuota> = Api::namespaced(member, &namespace);
-                match there.delete(&format!("{}-elastic", of("quota")), &DeleteParams::default()).await {
-                    Err(error) if !is_passing(&error) => continue,
-                    _ => {}
+                let told = Told::of(&member, &namespace, &of("quota"), knows_slices(&cluster), &[]);
+                if !told.withdraw().await {
+                    continue;
                 }
             }
             let api = within(&self.client, &self.leases.kind, &namespace);
@@ -256,58 +264,38 @@ impl Leases {
         }
         is_idle
     }
-}
 
-/// As a ResourceQuota names it: extended resources are counted by what is requested of them.
-fn quota_name(name: &str) -> String {
-    if name.contains('/') && !name.starts_with("requests.") { format!("requests.{name}") } else { name.to_owned() }
-}
-
-fn read(list: &Value, names: &[String]) -> Amounts {
-    let amount = |name: &String| quantity_of(name, list.get(name).unwrap_or(&Value::Null)).unwrap_or_default();
-    names.iter().map(|name| (name.clone(), amount(name).canonical())).collect()
-}
-
-/// The same of a member's ResourceQuota.
-fn told(list: &Value, names: &[String]) -> Amounts {
-    let amount =
-        |name: &String| quantity_of(name, list.get(quota_name(name)).unwrap_or(&Value::Null)).unwrap_or_default();
-    names.iter().map(|name| (name.clone(), amount(name).canonical())).collect()
-}
-
-fn shown_list(list: &Amounts) -> Value {
-    Value::Object(list.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<Map<_, _>>())
-}
-
-async fn write(api: &Api<DynamicObject>, name: &str, hard: &Amounts) -> kube::Result<()> {
-    let patch = Patch::Merge(json!({"spec": {"hard": shown_list(hard)}}));
-    api.patch(name, &PatchParams::default(), &patch).await.map(drop)
-}
-
-/// Tells the member what it may use.
-async fn put(there: &Api<ResourceQuota>, name: &str, hard: &Amounts, is_new: bool) -> Result<(), String> {
-    let hard: Map<String, Value> =
-        hard.iter().map(|(name, amount)| (quota_name(name), json!(amount.to_string()))).collect();
-    let say = |error: kube::Error| error.to_string();
-    if is_new {
-        let quota = json!({"metadata": {"name": name, "labels": {MANAGED: "true"}}, "spec": {"hard": hard}});
-        let quota: ResourceQuota = serde_json::from_value(quota).map_err(|error| error.to_string())?;
-        return there.create(&PostParams::default(), &quota).await.map(drop).map_err(say);
+    /// Whether a member that does not answer and was given up can use nothing more of what it was lent. Its clock may differ from
+    /// ours by as much as it may be silent.
+    fn is_over(&self, cluster: &DynamicObject, valid_until: &str) -> bool {
+        let grace_ms = i64::try_from(self.settings.grace_seconds).unwrap_or(i64::MAX).saturating_mul(1000);
+        let until_ms = kinds::time::read_ms(valid_until).map(|until_ms| until_ms.saturating_add(grace_ms));
+        self.settings.evict
+            && !is_ready(cluster)
+            && is_given_up(cluster)
+            && until_ms.is_some_and(|until_ms| until_ms < now_ms())
     }
-    let patch = Patch::Merge(json!({"spec": {"hard": hard}}));
-    there.patch(name, &PatchParams::default(), &patch).await.map(drop).map_err(say)
 }
 
-/// Waits until the member enforces what it was told, and returns what it uses then: a kube-apiserver goes by the status, which
-/// somebody else writes a moment later.
-async fn enforced(there: &Api<ResourceQuota>, name: &str, hard: &Amounts, names: &[String]) -> Result<Amounts, String> {
-    for _ in 0..ENFORCED_LOOKS_MAX {
-        let quota = there.get(name).await.map_err(|error| error.to_string())?;
-        let shown = serde_json::to_value(&quota).unwrap_or_default();
-        if told(&shown["status"]["hard"], names) == *hard {
-            return Ok(told(&shown["status"]["used"], names));
-        }
-        tokio::time::sleep(ENFORCED_LOOK).await;
+/// A lease as it is written.
+struct Lease<'a> {
+    api: &'a Api<DynamicObject>,
+    name: &'a str,
+    names: &'a [String],
+}
+
+impl Lease<'_> {
+    async fn write(&self, hard: &Amounts) -> kube::Result<()> {
+        self.patch(json!({"hard": shown(hard)})).await
     }
-    Err("the member does not enforce yet what it was told".into())
+
+    async fn patch(&self, spec: Value) -> kube::Result<()> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.api.patch(self.name, &PatchParams::default(), &patch).await.map(drop)
+    }
+}
+
+fn shown(list: &Amounts) -> Value {
+    let text = |amount: &quantity::Quantity| json!(amount.canonical().to_string());
+    Value::Object(list.iter().map(|(name, amount)| (name.clone(), text(amount))).collect::<Map<_, _>>())
 }

@@ -8,6 +8,7 @@ use crate::desk::{Desk, resource};
 mod failover;
 mod leases;
 mod quotas;
+mod slices;
 mod storm;
 mod templates;
 mod validation;

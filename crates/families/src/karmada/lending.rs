@@ -1,0 +1,165 @@
+//! How much a member is lent, worked out from what it was lent, what it says it uses and what others lack. Pure; whoever lends does what
+//! comes of it in the order that [`Next`] tells, and may stop anywhere in between: what is lent is charged before the member is told of more, and
+//! let go of after it was told of less.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quantity::{Amount, Quantity};
+
+/// Amounts by name.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// How long a member keeps what it was given and does not use while others have nothing left.
+pub const KEEP: Duration = Duration::from_secs(3);
+
+/// One member of one quota, as far as anybody knows.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// What is charged as lent to it, with what its bindings are charged there.
+    pub lent: Amounts,
+    /// What bindings are charged there.
+    pub base: Amounts,
+    /// What it was told, if it was.
+    pub told: Option<Amounts>,
+    /// What it says it uses, and what it says waits there.
+    pub used: Amounts,
+    pub waiting: Amounts,
+    /// How much more than it uses it is to have.
+    pub chunk: Amounts,
+    /// Whether others have nothing left, and whether it has had what it has for [`KEEP`].
+    pub others_starve: bool,
+    pub is_rested: bool,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The member does not know what it was lent: it is told.
+    Tell,
+    /// More is charged, if there is that much, and then the member is told. `is_starved`: it has nothing left.
+    Grow {
+        wanted: Amounts,
+        is_starved: bool,
+    },
+    /// The member is told of less; what it uses once it keeps to that stays charged, and at least this.
+    Shrink(Amounts),
+    Rest,
+}
+
+pub fn of(amounts: &Amounts, name: &str) -> Quantity {
+    amounts.get(name).cloned().unwrap_or_default()
+}
+
+impl Standing {
+    /// `None` where amounts are more than can be counted.
+    pub fn next(&self) -> Option<Next> {
+        if self.told.as_ref() != Some(&self.lent) {
+            return Some(Next::Tell);
+        }
+        let (mut grow, mut shrink) = (self.lent.clone(), self.lent.clone());
+        let (mut is_starved, mut is_idle) = (false, false);
+        for (name, hard) in &self.lent {
+            let chunk = of(&self.chunk, name);
+            let asked = of(&self.used, name).checked_add(&of(&self.waiting, name))?;
+            // Members count in thousandths. What is asked for is rounded up, and charged so.
+            let needed = asked.max(of(&self.base, name)).max(Quantity::ZERO).round_up_milli();
+            let wanted = needed.checked_add(&chunk)?;
+            let most = wanted.checked_add(&chunk)?;
+            if wanted > *hard && !(self.others_starve && *hard >= needed) {
+                is_starved |= *hard <= needed && (!chunk.is_zero() || *hard < needed);
+                grow.insert(name.clone(), wanted.canonical());
+            } else if *hard > most {
+                shrink.insert(name.clone(), wanted.canonical());
+            } else if self.others_starve && self.is_rested && *hard > needed {
+                is_idle = true;
+                shrink.insert(name.clone(), needed.canonical());
+            }
+        }
+        Some(match (grow != self.lent && !is_idle, shrink != self.lent) {
+            (true, _) => Next::Grow { wanted: grow, is_starved },
+            (false, true) => Next::Shrink(shrink),
+            (false, false) => Next::Rest,
+        })
+    }
+}
+
+/// As much of what is wanted as is left, in whole thousandths; `None` where that is nothing.
+pub fn affordable(lent: &Amounts, wanted: &Amounts, left: &Amounts) -> Option<Amounts> {
+    const MILLI: i128 = 1_000_000;
+    let mut granted = lent.clone();
+    for (name, wanted) in wanted {
+        let had = of(lent, name);
+        let (more, left) = (wanted.checked_sub(&had)?, of(left, name));
+        let more = if left < more { left } else { more };
+        if more.amount() <= Amount::ZERO {
+            continue;
+        }
+        let whole = Amount::from_nanos(more.amount().nanos() / MILLI * MILLI);
+        granted.insert(name.clone(), had.checked_add(&Quantity::new(whole, wanted.format()))?.canonical());
+    }
+    (granted != *lent).then_some(granted)
+}
+
+/// What stays charged of a lease that was made smaller, by what the member uses since it keeps to that.
+pub fn kept(shrunk: &Amounts, used: &Amounts) -> Amounts {
+    shrunk.iter().map(|(name, amount)| (name.clone(), amount.clone().max(of(used, name)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(cpu: &str) -> Amounts {
+        BTreeMap::from([("cpu".to_owned(), Quantity::parse(cpu).expect("a quantity"))])
+    }
+
+    fn standing(lent: &str, used: &str, waiting: &str) -> Standing {
+        Standing {
+            lent: amounts(lent),
+            told: Some(amounts(lent)),
+            used: amounts(used),
+            waiting: amounts(waiting),
+            chunk: amounts("2"),
+            ..Standing::default()
+        }
+    }
+
+    #[test]
+    fn a_member_has_what_it_uses_and_a_chunk_more() {
+        let grow = |cpu, is_starved| Some(Next::Grow { wanted: amounts(cpu), is_starved });
+        assert_eq!(standing("0", "0", "0").next(), grow("2", true));
+        assert_eq!(standing("2", "1", "0").next(), grow("3", false));
+        assert_eq!(standing("2", "2", "0").next(), grow("4", true));
+        assert_eq!(standing("2", "2", "3").next(), grow("7", true));
+        assert_eq!(standing("4", "2", "0").next(), Some(Next::Rest));
+        assert_eq!(standing("6", "2", "0").next(), Some(Next::Rest), "it does not go to and fro");
+        assert_eq!(standing("7", "2", "0").next(), Some(Next::Shrink(amounts("4"))));
+        assert_eq!(standing("2", "100u", "0").next(), grow("2001m", false), "what is used is rounded up");
+        assert_eq!(Standing { told: Some(amounts("3")), ..standing("2", "1", "0") }.next(), Some(Next::Tell));
+        assert_eq!(Standing { told: None, ..standing("2", "1", "0") }.next(), Some(Next::Tell));
+    }
+
+    #[test]
+    fn what_is_idle_goes_to_whom_it_lacks() {
+        let idle = Standing { others_starve: true, is_rested: true, ..standing("4", "1", "0") };
+        assert_eq!(idle.next(), Some(Next::Shrink(amounts("1"))));
+        assert_eq!(Standing { is_rested: false, ..idle.clone() }.next(), Some(Next::Rest));
+        // Bindings that are there keep what they need.
+        assert_eq!(Standing { base: amounts("3"), ..idle }.next(), Some(Next::Shrink(amounts("3"))));
+        let busy = Standing { others_starve: true, is_rested: true, ..standing("4", "4", "0") };
+        assert_eq!(busy.next(), Some(Next::Rest));
+    }
+
+    #[test]
+    fn as_much_is_charged_as_there_is() {
+        let granted = |lent, wanted, left| affordable(&amounts(lent), &amounts(wanted), &amounts(left));
+        assert_eq!(granted("2", "5", "10"), Some(amounts("5")));
+        assert_eq!(granted("2", "5", "1"), Some(amounts("3")));
+        assert_eq!(granted("2", "5", "1500u"), Some(amounts("2001m")));
+        assert_eq!(granted("2", "5", "900u"), None);
+        assert_eq!(granted("2", "5", "-1"), None);
+        assert_eq!(kept(&amounts("2"), &amounts("3")), amounts("3"));
+        assert_eq!(kept(&amounts("2"), &amounts("1")), amounts("2"));
+    }
+}
