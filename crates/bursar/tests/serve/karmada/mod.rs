@@ -5,6 +5,8 @@ mod elastic_outage;
 mod fleet;
 mod flink;
 mod real;
+mod settings;
+mod spark;
 mod story;
 mod waiting;
 
@@ -39,6 +41,10 @@ fn clusters() -> ApiResource {
 
 fn flinks() -> ApiResource {
     kind("flink.apache.org", "v1beta1", "FlinkDeployment", "flinkdeployments")
+}
+
+fn sparks() -> ApiResource {
+    kind("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications")
 }
 
 fn leases() -> ApiResource {

@@ -89,7 +89,7 @@ fn observed(client: kube::Client) -> (tokio::task::JoinHandle<Option<(String, St
 /// 1b, 1c and 1e: the failed cluster's jobs run elsewhere, the total never dips, nobody gets in between, and when the cluster is
 /// back there is one copy of everything.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_keeps_the_total_and_lets_no_thief_in() {
+async fn case_1b_1c_1e_a_failover_keeps_the_total_and_lets_no_thief_in() {
     let (mut fleet, _operators) = filled(json!({"cpu": "40", "memory": "50Gi"}), Value::Null).await;
     assert_eq!(used(&api(&fleet.client, &quotas()).get("q").await.expect("the quota")), full());
     let (watcher, looks) = observed(fleet.client.clone());
@@ -134,7 +134,7 @@ async fn a_failover_keeps_the_total_and_lets_no_thief_in() {
 /// 1a: the failure that static assignments lead to. Each cluster has half of the quota, so that the second one has no room for what
 /// the first one ran.
 #[tokio::test(flavor = "multi_thread")]
-async fn static_assignments_leave_no_room_to_fail_over() {
+async fn case_1a_static_assignments_leave_no_room_to_fail_over() {
     let half = json!({"cpu": "20", "memory": "25Gi"});
     let assignments = json!([{"clusterName": "m1", "hard": half}, {"clusterName": "m2", "hard": half}]);
     let (mut fleet, _operators) = filled(json!({"cpu": "40", "memory": "50Gi"}), assignments).await;
@@ -166,25 +166,37 @@ async fn static_assignments_leave_no_room_to_fail_over() {
     }
 }
 
-/// 1d: a limit below what is used stops neither eviction nor replacement.
+/// 1d: a limit below what is used stops neither eviction nor replacement, nor shrinking. The cluster stands still, and goes on when all
+/// is done.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lowered_quota_fails_over_too() {
+async fn case_1d_a_lowered_quota_fails_over_too() {
     let (mut fleet, _operators) = filled(json!({"cpu": "40", "memory": "50Gi"}), Value::Null).await;
     edit(&fleet.client, &quotas(), "q", json!({"spec": {"overall": {"cpu": "30", "memory": "40Gi"}}}))
         .await
         .expect("an edit");
     fleet.fail_over().await;
-    fleet.member("m1").kill().await;
+    fleet.member("m1").signal("STOP").await;
     for name in ["a", "b"] {
         fleet.until(&bindings(), &binding(name), |one| placed(one) == ["m2"]).await;
     }
     let quota = fleet.until(&quotas(), "q", |quota| quota.data["status"]["overall"]["cpu"] == "30").await;
     assert_eq!(used(&quota), full());
+    edit(&fleet.client, &flinks(), "c", json!({"spec": {"taskManager": {"resource": {"cpu": 10}}}}))
+        .await
+        .expect("a template");
+    fleet.until(&quotas(), "q", |quota| used(quota).0 == "37").await;
+    fleet.member("m1").signal("CONT").await;
+    let first = fleet.member("m1").client.clone();
+    for name in ["a", "b"] {
+        until_gone(&first, &flinks(), name).await;
+    }
+    fleet.until(&clusters(), "m1", |cluster| condition(cluster, "Ready") == "True").await;
+    assert_eq!(used(&api(&fleet.client, &quotas()).get("q").await.expect("the quota")).0, "37");
 }
 
 /// 1f and 1g: memory is read Flink's way, and a raise that does not fit changes nothing that runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raise_that_is_refused_changes_nothing_that_runs() {
+async fn case_1f_1g_a_raise_that_is_refused_changes_nothing_that_runs() {
     let (fleet, _operators) = filled(json!({"cpu": "40", "memory": "50Gi"}), Value::Null).await;
     edit(&fleet.client, &flinks(), "a", json!({"spec": {"taskManager": {"replicas": 4}}})).await.expect("a template");
     let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(fleet.client.clone(), TEAM);

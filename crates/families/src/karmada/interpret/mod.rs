@@ -85,6 +85,14 @@ pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
     }
 }
 
+/// How many pods of a component may come to run beside those that are asked for, where the template says so.
+pub fn potential(template: &Value) -> Option<String> {
+    match Kind::of(template) {
+        Kind::Spark => spark::executors_max(template).map(|executors| format!("executor={executors}")),
+        _ => None,
+    }
+}
+
 /// A number of pods, or the default where nothing is said.
 fn count(value: Option<&Value>, default: u32, field: &str) -> Result<u32, String> {
     let value = value.filter(|value| !value.is_null());

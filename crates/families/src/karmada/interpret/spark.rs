@@ -42,6 +42,13 @@ fn executors(application: &Value, reserve: Reserve) -> Result<u32, String> {
     }
 }
 
+/// How many executors there may come to be, where that is said.
+pub fn executors_max(application: &Value) -> Option<u32> {
+    let is_dynamic = at(application, &["spec", "dynamicAllocation", "enabled"]) == Some(&Value::Bool(true));
+    let most = at(application, &["spec", "dynamicAllocation", "maxExecutors"]).filter(|most| !most.is_null());
+    most.filter(|_| is_dynamic).and_then(|most| count(Some(most), 0, "spec.dynamicAllocation.maxExecutors").ok())
+}
+
 fn component(name: &str, replicas: u32, container: &str, application: &Value) -> Result<Component, String> {
     let nothing = Value::Null;
     let part = at(application, &["spec", name]).unwrap_or(&nothing);

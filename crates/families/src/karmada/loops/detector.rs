@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::super::interpret::{self, Wants};
 use super::super::{Settings, policy};
 use super::kind::{
-    BINDING_FINALIZER, POLICY_NAME, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies, quotas,
-    template_mark, whole, within,
+    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
+    quotas, template_mark, whole, within,
 };
 use super::standing::{recorder, tell};
 use super::watch::{Mirror, Watch};
@@ -215,7 +215,12 @@ impl Detector {
             "apiVersion": template["apiVersion"], "kind": template["kind"], "name": metadata["name"],
             "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true,
         });
-        let annotations = json!({TEMPLATE_MARK: mark, POLICY_NAME: policy["metadata"]["name"]});
+        let mut annotations = json!({TEMPLATE_MARK: mark, POLICY_NAME: policy["metadata"]["name"]});
+        if let Some(potential) = interpret::potential(template) {
+            annotations[POTENTIAL] = json!(potential);
+        } else if binding.is_some_and(|binding| !annotation(binding, POTENTIAL).is_empty()) {
+            annotations[POTENTIAL] = Value::Null;
+        }
         let Some(binding) = binding else {
             let mut spec = spec;
             spec.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));

@@ -21,6 +21,9 @@ pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
 /// What a binding, and a Work, was made from: a fingerprint of the template.
 pub const TEMPLATE_MARK: &str = "resourcetemplate.karmada.io/fingerprint";
 
+/// How many pods a binding's workload may come to have by itself, by component.
+pub const POTENTIAL: &str = "resourcetemplate.karmada.io/potential-replicas";
+
 fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
