@@ -48,7 +48,7 @@ pub static ALL: &[Example] = &[
     example!(
         "karmada",
         "kinds.yaml",
-        "01-clusters.yaml",
+        "01-failover.yaml",
         "02-quota.yaml",
         "03-policies.yaml",
         "04-jobs.yaml",

@@ -5,8 +5,10 @@
 
 mod examples;
 mod kubectl;
+mod members;
 mod play;
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
@@ -14,6 +16,7 @@ use anyhow::Context as _;
 use examples::{Example, find, names};
 use kube::Client;
 use kubectl::Kubectl;
+use members::Members;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -56,20 +59,40 @@ struct ThrowAway {
 impl ThrowAway {
     fn start() -> anyhow::Result<ThrowAway> {
         let folder = tempfile::tempdir().context("a folder for the throw-away server")?;
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--log", "error", "--data"])
-            .arg(folder.path().join("data"))
-            .arg("--kubeconfig")
-            .arg(folder.path().join("kubeconfig"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("the throw-away server cannot be started")?;
-        let lines = process.stdout.take().map(BufReader::new).context("the throw-away server says nothing")?;
-        let ready = lines.lines().map_while(Result::ok).any(|line| line.contains("ready at"));
-        let server = ThrowAway { process, folder };
-        anyhow::ensure!(ready, "the throw-away server ended before it was ready");
-        Ok(server)
+        let config = folder.path().join("bursar.yaml");
+        // Nobody on a tour waits for the better part of a minute until a member is taken for lost.
+        std::fs::write(&config, "karmada: {heartbeatSeconds: 1, graceSeconds: 3}\n")?;
+        let arguments: [OsString; 10] = [
+            "--store".into(),
+            "memory".into(),
+            "--listen".into(),
+            "127.0.0.1:0".into(),
+            "--config".into(),
+            config.into_os_string(),
+            "--data".into(),
+            folder.path().join("data").into_os_string(),
+            "--kubeconfig".into(),
+            folder.path().join("kubeconfig").into_os_string(),
+        ];
+        Ok(ThrowAway { process: spawn(&arguments)?, folder })
     }
+}
+
+/// Starts a server of this program, and returns when it is ready.
+fn spawn(arguments: &[OsString]) -> anyhow::Result<Child> {
+    let mut process = Command::new(std::env::current_exe()?)
+        .args(["serve", "--log", "error"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("a server cannot be started")?;
+    let lines = process.stdout.take().map(BufReader::new).context("the server says nothing")?;
+    if !lines.lines().map_while(Result::ok).any(|line| line.contains("ready at")) {
+        let _ = process.kill();
+        let _ = process.wait();
+        anyhow::bail!("the server ended before it was ready");
+    }
+    Ok(process)
 }
 
 impl Drop for ThrowAway {
@@ -82,7 +105,8 @@ impl Drop for ThrowAway {
 
 async fn play_all(examples: &[&Example], client: Client, out: &mut dyn Write) -> anyhow::Result<()> {
     for example in examples {
-        play::play(example, &Kubectl::new(client.clone(), example), out).await?;
+        let mut members = Members::new(client.clone(), example)?;
+        play::play(example, &Kubectl::new(client.clone(), example), &mut members, out).await?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::examples::Example;
 use super::kubectl::{Kubectl, Said};
+use super::members::Members;
 
 /// How long a step may wait for a controller.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,7 +25,7 @@ struct Script {
 struct Step {
     /// One sentence of what happens and why.
     say: String,
-    /// The command as one would type it.
+    /// The command as one would type it; or `start` and `kill` with the name of a member cluster.
     run: String,
     /// Texts the answer must contain.
     #[serde(default)]
@@ -53,12 +54,17 @@ pub enum Failed {
 }
 
 /// Plays an example from beginning to end, writing it down as it goes.
-pub async fn play(example: &Example, kubectl: &Kubectl<'_>, out: &mut dyn Write) -> Result<(), Failed> {
+pub async fn play(
+    example: &Example,
+    kubectl: &Kubectl<'_>,
+    members: &mut Members<'_>,
+    out: &mut dyn Write,
+) -> Result<(), Failed> {
     let script: Script =
         serde_saphyr::from_str(example.script).map_err(|error| Failed::Script(example.name, error.to_string()))?;
     writeln!(out, "{}\n{}\n", script.title, "=".repeat(script.title.chars().count()))?;
     for step in &script.steps {
-        let said = run(step, kubectl).await;
+        let said = run(step, kubectl, members).await;
         writeln!(out, "{}\n\n  $ {}", step.say, step.run)?;
         for line in said.text.trim_end().lines() {
             writeln!(out, "  {line}")?;
@@ -69,10 +75,17 @@ pub async fn play(example: &Example, kubectl: &Kubectl<'_>, out: &mut dyn Write)
     Ok(())
 }
 
-async fn run(step: &Step, kubectl: &Kubectl<'_>) -> Said {
+async fn run(step: &Step, kubectl: &Kubectl<'_>, members: &mut Members<'_>) -> Said {
+    if let Some(said) = members.run(&step.run).await {
+        return said;
+    }
+    let there = members.kubectl(&step.run);
     let start = Instant::now();
     loop {
-        let said = kubectl.run(&step.run).await;
+        let said = match &there {
+            Some((kubectl, line)) => kubectl.run(line).await,
+            None => kubectl.run(&step.run).await,
+        };
         let done = !step.eventually || step.expect.iter().all(|wanted| said.text.contains(wanted.as_str()));
         if done || start.elapsed() > PATIENCE {
             return said;
