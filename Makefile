@@ -55,7 +55,7 @@ conformance: own parts
 simulate-quick: own
 	cargo run --release -p simulator -- --world engine --seeds 2000 --every-state
 
-# The long run of the simulator, of both its worlds; SEEDS=n for more or fewer.
+# The long run of the simulator, of all its worlds; SEEDS=n for more or fewer.
 simulate: own
 	cargo run --release -p simulator -- --seeds $(or $(SEEDS),100000)
 

@@ -16,6 +16,7 @@ mod client;
 pub mod disk;
 mod engine;
 pub mod estate;
+pub mod fleet;
 pub mod history;
 mod home;
 mod journal;

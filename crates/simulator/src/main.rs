@@ -1,5 +1,5 @@
-//! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world ledger` or
-//! `--world engine` leaves the other one out. With `--every-state` a rare state that no seed met is a failure.
+//! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world` with `ledger`,
+//! `engine` or `fleet` leaves the others out. With `--every-state` a rare state that no seed met is a failure.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use simulator::rare::{self, Rare};
 use simulator::world::Watch;
-use simulator::{estate, world};
+use simulator::{estate, fleet, world};
 
 /// Ticks of one run of the ledger's world: a few thousand calls, some dozens of faults.
 const TICKS: u64 = 3000;
 
 const USAGE: &str =
-    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine] [--every-state]";
+    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|fleet] [--every-state]";
 
 #[derive(Default)]
 struct Tally {
@@ -26,11 +26,12 @@ struct Tally {
     rare: Rare,
 }
 
-/// One of the two worlds.
+/// One of the worlds.
 #[derive(Clone, Copy)]
 enum Of {
     Ledger { ticks: u64 },
     Engine,
+    Fleet,
 }
 
 impl Of {
@@ -38,6 +39,7 @@ impl Of {
         match self {
             Of::Ledger { .. } => "ledger",
             Of::Engine => "engine",
+            Of::Fleet => "fleet",
         }
     }
 
@@ -45,6 +47,7 @@ impl Of {
         match self {
             Of::Ledger { .. } => rare::ALL,
             Of::Engine => estate::rare::ALL,
+            Of::Fleet => &[],
         }
     }
 
@@ -60,6 +63,19 @@ impl Of {
                 let report = estate::run(estate::Config { seed, mutation: None })?;
                 let estate::Report { commands, groups, starts, faults, rare } = report;
                 Ok(Tally { commands, groups, starts, faults, failed: 0, rare })
+            }
+            Of::Fleet => {
+                let config = fleet::Config { seed, mutation: None };
+                let tries = fleet::failover(config)?;
+                let report = fleet::run(config)?;
+                let (faults, groups) = (report.deaths + report.cuts + report.late, report.grown + report.shrunk);
+                Ok(Tally {
+                    commands: report.commands + tries,
+                    groups,
+                    starts: report.starts,
+                    faults,
+                    ..Tally::default()
+                })
             }
         }
     }
@@ -135,9 +151,10 @@ fn main() -> ExitCode {
     };
     let ledger = Of::Ledger { ticks: number("--ticks").unwrap_or(TICKS) };
     let worlds = match text("--world").map(String::as_str) {
-        None => vec![ledger, Of::Engine],
+        None => vec![ledger, Of::Engine, Of::Fleet],
         Some("ledger") => vec![ledger],
         Some("engine") => vec![Of::Engine],
+        Some("fleet") => vec![Of::Fleet],
         Some(_) => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

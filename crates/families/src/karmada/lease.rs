@@ -2,8 +2,8 @@
 //!
 //! A FederatedQuotaLease says how much the ResourceQuota of one member allows (`hard`), and how much of that bindings are charged
 //! for there already (`base`). The difference is lent, and charged. A binding that comes to the member, or leaves it, moves `base` in
-//! its own commit, so that what is lent and what is charged never are more than the quota together, at no moment: what a member may
-//! do is charged before it may, and let go of after it may no longer.
+//! its own commit: what a member may do is charged before it may, and let go of after it may no longer. So what is lent and what is
+//! charged never grow beyond the quota together; a binding that moves out of a member counts there, too, until the member gave its room back.
 
 use std::sync::Arc;
 

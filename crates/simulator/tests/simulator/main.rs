@@ -6,5 +6,6 @@ mod checker;
 mod companions;
 mod disk;
 mod estate;
+mod fleet;
 mod journals;
 mod seeds;

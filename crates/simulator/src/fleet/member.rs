@@ -1,0 +1,73 @@
+//! A member: what it was told, what runs there, and its own clock.
+
+use super::super::rng::Rng;
+
+/// What a member may use, until when; and which word of the control plane that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    pub hard: u64,
+    pub until_ms: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub told: Option<Terms>,
+    /// Changes with every word that is taken.
+    pub version: u64,
+    pub pods: u64,
+    /// How far its clock is from the control plane's.
+    pub skew_ms: i64,
+    pub is_dead: bool,
+    pub is_cut_off: bool,
+    /// It was given up with what it ran, and has not yet come down to what it was lent since.
+    pub is_excused: bool,
+    /// Says of itself what it likes. What it does is its own affair then.
+    pub lies: bool,
+}
+
+/// A word on its way to a member.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    pub to: usize,
+    pub terms: Terms,
+    /// What was there when it was sent.
+    pub version: u64,
+}
+
+impl Member {
+    pub fn new(rng: &mut Rng, skew_max_ms: i64, lies: bool) -> Member {
+        let span = u64::try_from(2 * skew_max_ms + 1).unwrap_or(1);
+        let skew_ms = i64::try_from(rng.below(span)).unwrap_or(0) - skew_max_ms;
+        Member { told: None, version: 0, pods: 0, skew_ms, is_dead: false, is_cut_off: false, is_excused: false, lies }
+    }
+
+    /// What may run there at this moment. Before it was told anything nothing is lent there, and nothing appears.
+    pub fn may_use(&self, now_ms: i64) -> u64 {
+        self.told.filter(|terms| now_ms + self.skew_ms < terms.until_ms).map_or(0, |terms| terms.hard)
+    }
+
+    /// One pod more wants to run.
+    pub fn admit(&mut self, now_ms: i64) -> bool {
+        let fits = !self.is_dead && self.pods < self.may_use(now_ms);
+        self.pods += u64::from(fits);
+        fits
+    }
+
+    pub fn answers(&self) -> bool {
+        !self.is_dead && !self.is_cut_off
+    }
+
+    /// What it says it uses.
+    pub fn says_used(&self, rng: &mut Rng) -> u64 {
+        if self.lies { rng.below(40) } else { self.pods }
+    }
+
+    /// Takes a word, unless another one was taken since it was sent.
+    pub fn take(&mut self, word: &Word, any_version: bool) -> bool {
+        let is_taken = !self.is_dead && (word.version == self.version || any_version);
+        if is_taken {
+            (self.told, self.version) = (Some(word.terms), self.version + 1);
+        }
+        is_taken
+    }
+}
