@@ -85,9 +85,9 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     };
     if change.resource.is("", "namespaces") {
         both().for_each(|namespace| with_organization(project_of(namespace), &mut found));
-        if Catalog::of(view).is_empty() {
-            // Nothing is counted yet, unless it was before.
-            found.retain(|entity| stored(entity, view).is_some());
+        // Nothing is counted yet, unless it was before.
+        if Catalog::of(view).is_empty() && !found.iter().any(|entity| stored(entity, view).is_some()) {
+            found.clear();
         }
     } else if GRANTS.is(change.resource) {
         for entity in both().filter_map(|grant| Entity::referred(given(grant, &["spec", "resourceRef"])?)) {
@@ -157,8 +157,8 @@ pub fn must_be(name: &str, object: &Value, view: &dyn View) -> Must {
     let Some(mut spec) = spec else {
         return if object.is_null() { Must::AsItIs } else { Must::Gone };
     };
-    // With nothing defined there is nothing to count, until somebody was charged.
-    if object.is_null() && Catalog::of(view).is_empty() {
+    // With nothing defined there is nothing to count, unless somebody was charged before.
+    if object.is_null() && Catalog::of(view).is_empty() && !are_counted(&spec, view) {
         return Must::AsItIs;
     }
     spec.insert("entity".into(), json!({"kind": entity.kind(), "name": entity.name}));
@@ -173,6 +173,13 @@ pub fn must_be(name: &str, object: &Value, view: &dyn View) -> Must {
     };
     must["spec"] = Value::Object(spec);
     Must::differ(object, must)
+}
+
+/// Whether somebody counts what is in these namespaces.
+fn are_counted(spec: &Map<String, Value>, view: &dyn View) -> bool {
+    let wanted = spec.get("namespaces").and_then(Value::as_array);
+    let is_wanted = |namespace: &Value| wanted.is_some_and(|wanted| wanted.contains(namespace));
+    view.list(&EFFECTIVE.resource(), "").iter().any(|one| items(one, &["spec", "namespaces"]).iter().any(is_wanted))
 }
 
 fn references(grants: &[Arc<Grant>]) -> Value {

@@ -51,7 +51,9 @@ pub struct Table {
     pub entity: Entity,
     pub organization: String,
     pub resources: BTreeMap<String, Limited>,
-    /// What the grants list, defined or not: the level that lists a resource decides about it.
+    /// What the grants list, defined or not: the level that lists a resource decides about it. When a definition comes, an
+    /// organization's table is made again before its projects' are; a project that did not know that it lists the resource would
+    /// leave it to the organization, which leaves it to the project, and whoever wants it would be charged by nobody.
     listed: BTreeSet<String>,
     /// Of a project: what its organization's grant covers, and what nobody does at this moment of the step.
     organization_limits: BTreeSet<String>,

@@ -52,11 +52,20 @@ impl Unit {
     /// Reads an amount that is not below zero; or says what is wrong with it.
     pub fn read(self, text: &str) -> Result<Amount, String> {
         let text = text.trim();
+        let text = text.strip_prefix('+').unwrap_or(text);
         let number_end = text.bytes().position(|byte| !(byte.is_ascii_digit() || byte == b'.')).unwrap_or(text.len());
-        let (number, suffix) = text.split_at(number_end);
-        let suffix = suffix.trim_start();
+        let (number, rest) = text.split_at(number_end);
+        let suffix = rest.trim_start();
         if text.starts_with('-') {
             return Err("must be greater than or equal to 0".into());
+        }
+        // A quantity's own reader takes a sign alone for nothing.
+        if !number.bytes().any(|byte| byte.is_ascii_digit()) {
+            return Err("is no number".into());
+        }
+        // A space may stand before a unit, and not within a number.
+        if suffix.len() < rest.len() && !suffix.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return Err("is no number with a unit".into());
         }
         let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         // What the quantity's own reader rounds would look exact.
@@ -79,8 +88,13 @@ impl Unit {
             let nanos = amount.nanos().checked_mul(i128::from(factor)).ok_or_else(too_much)?;
             Ok(Amount::from_nanos(nanos))
         };
-        let bytes = BYTES.iter().find(|(known, _)| *known == suffix).map(|(_, each)| *each);
-        let is_exponent = suffix.len() > 1 && suffix.starts_with(['e', 'E']);
+        // `Gi` is `GiB`: the quantity's own reader takes what is beyond 64 bits for the largest that is not.
+        let is_named =
+            |known: &str| known == suffix || (suffix.ends_with('i') && known.strip_suffix('B') == Some(suffix));
+        let bytes = BYTES.iter().find(|(known, _)| is_named(known)).map(|(_, each)| *each);
+        // `1E3` is a thousand, and `1Ei` so many bytes.
+        let is_exponent = suffix.starts_with(['e', 'E'])
+            && suffix.as_bytes().get(1).is_some_and(|byte| byte.is_ascii_digit() || b"+-".contains(byte));
         let is_bare = suffix.is_empty() || is_exponent;
         match self {
             Unit::Bytes(each) if is_bare => times(plain(&format!("{number}{suffix}"))?, each),
@@ -88,10 +102,10 @@ impl Unit {
                 Some(each) => times(plain(number)?, each),
                 None => plain(&format!("{number}{suffix}")),
             },
-            _ if bytes.is_some() => Err(format!("is a number of bytes, and not of {}", self.parts_name())),
             _ if suffix.ends_with('i') => {
                 Err(format!("suffix {suffix:?} is for bytes, and not for {}", self.parts_name()))
             }
+            _ if bytes.is_some() => Err(format!("is a number of bytes, and not of {}", self.parts_name())),
             Unit::Cores | Unit::Pieces => plain(&format!("{number}{suffix}")),
             Unit::Millicores if suffix == "m" => plain(&format!("{number}m")),
             Unit::Millicores => {
@@ -186,7 +200,13 @@ mod tests {
             ("GiB", "1Mi", Ok("1048576B")),
             ("GiB", "0.5B", Err("is no whole number of bytes")),
             ("bytes", "1e3", Ok("1000")),
-            ("GB", "2Gi", Ok("2147483648B")),
+            ("GB", "2Gi", Ok("2.147483648")),
+            ("GiB", "100Ei", Ok("107374182400")),
+            ("GiB", "1EiB", Ok("1073741824")),
+            ("GB", "1EB", Ok("1000000000")),
+            ("B", "1E3", Ok("1000")),
+            ("GB", "1B", Ok("0.000000001")),
+            ("TB", "1B", Ok("1B")),
             ("count", "3", Ok("3")),
             ("count", "2k", Ok("2000")),
             ("count", "1.5", Err("is no whole number of pieces")),
@@ -201,7 +221,9 @@ mod tests {
                 assert_eq!(unit.read(&shown), unit.read(text), "{unit:?} {shown} is read as it was meant");
             }
         }
-        for text in ["", "x", "1x", "1..2", "+", "é", "1e99", "99999999999999999999999999999999EiB", "1 2", "٣"] {
+        for text in
+            ["", "x", "1x", "1..2", "+", "é", "1e99", "99999999999999999999999999999999EiB", "1 2", "1 e3", "1 +2", "٣"]
+        {
             assert!(Unit::named("GiB").read(text).is_err(), "{text}");
             assert!(Unit::named("count").read(text).is_err(), "{text}");
         }

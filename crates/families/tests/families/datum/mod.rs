@@ -7,6 +7,7 @@ use crate::desk::{Desk, resource};
 
 mod buckets;
 mod claims;
+mod edits;
 mod levels;
 mod meters;
 mod policies;
