@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Families};
+use families::{BalanceLine, Balances, Families, Record};
 use ledger::{Balance, Ledger};
 use rules::GroupResource;
 
@@ -24,6 +24,8 @@ pub struct Desk {
     clock_ms: Option<i64>,
     measuring: Option<u64>,
     due: BTreeMap<ObjectKey, i64>,
+    /// What was written down, in order, each with its moment.
+    pub records: Vec<(i64, Record)>,
     shown: Shown,
 }
 
@@ -51,6 +53,7 @@ impl Desk {
             clock_ms: None,
             measuring: None,
             due: BTreeMap::new(),
+            records: Vec::new(),
             shown: Shown::default(),
         };
         desk.keep_facts(effects);
@@ -132,6 +135,7 @@ impl Desk {
                 EventKind::Added | EventKind::Modified => drop(self.objects.insert(object.key.clone(), object)),
             }
         }
+        self.records.extend(self.engine.take_records());
         let rows = &mut self.rows;
         let effects = self.engine.seal(&mut |row| match row.value {
             Some(value) => drop(rows.insert(row.key.to_vec(), value.to_vec())),

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use families::{Change, Families, Family, Origin, Parsed, Refusal};
+use families::{Change, Families, Family, Origin, Parsed, Record, Refusal};
 use ledger::{AccountId, Ledger, SubjectId};
 use rules::cel::{Foresight, Known, Program};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
@@ -42,6 +42,8 @@ pub struct Engine {
     pub(crate) told: HashSet<GroupResource>,
     pub(crate) watched: HashSet<GroupResource>,
     pub(crate) keeping: HashSet<GroupResource>,
+    /// Resources whose writes families write down.
+    pub(crate) recorded: HashSet<GroupResource>,
     /// Whether some family is asked about every write.
     pub(crate) checks_everything: bool,
     pub(crate) shelves: Shelves,
@@ -106,6 +108,8 @@ pub struct Engine {
     pub(crate) origin: Origin,
     pub(crate) own: Origin,
     pub(crate) written_bytes: usize,
+    /// What is written down besides, with its moment.
+    pub(crate) records: Vec<(i64, Record)>,
     pub(crate) effects: Effects,
 }
 
@@ -222,6 +226,7 @@ impl Engine {
 
     fn tell(&mut self, kind: EventKind, object: Arc<Object>, previous: Option<Arc<Object>>) {
         self.written_bytes += object.json.len();
+        self.record(kind, &object, previous.as_deref());
         self.writes.push(Effect { kind, object, previous, origin: self.origin.clone() });
     }
 

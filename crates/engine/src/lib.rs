@@ -5,6 +5,7 @@
 //! Write ──▶ Engine::write ──▶ Written, or Refused
 //!                 │
 //!                 ├─ take_writes ──▶ objects, for whoever stores them
+//!                 ├─ take_records ─▶ entries of journals that go with them
 //!                 └─ seal ─────────▶ rows of the ledger, balances, facts: once a group of steps
 //! ```
 //!
@@ -33,6 +34,7 @@ mod moments;
 mod object;
 mod policies;
 mod put;
+mod record;
 mod recount;
 mod relief;
 mod retire;

@@ -73,6 +73,7 @@ impl Engine {
             watched: families.resources(|manifest| manifest.watched),
             keeping: families.resources(|manifest| manifest.keeping),
             naming: families.resources(|manifest| manifest.naming),
+            recorded: families.resources(|manifest| manifest.recorded),
             checks_everything,
             families,
             policy_resources,
@@ -118,6 +119,7 @@ impl Engine {
             own: Origin::internal("engine"),
             origin: Origin::default(),
             written_bytes: 0,
+            records: Vec::new(),
             effects: Effects::default(),
         }
     }

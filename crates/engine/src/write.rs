@@ -49,6 +49,7 @@ impl Engine {
         self.advance(write.now_ms);
         self.bring_up(&write.key.namespace, write.now_ms);
         let (now_ms, moved_from) = (write.now_ms, self.touched.len());
+        let key = write.key.clone();
         let mut written = self.write_one(write);
         if let Some(postponed) = self.postponed.take() {
             return Err(postponed);
@@ -58,7 +59,10 @@ impl Engine {
                 self.follow(moved_from, now_ms);
                 self.look_again(written);
             }
-            Err(refused) if counts => self.note_refused(refused),
+            Err(refused) if counts => {
+                self.note_refused(refused);
+                self.record_refused(&key, refused, now_ms);
+            }
             Err(_) => {}
         }
         Ok(written)
@@ -83,13 +87,19 @@ impl Engine {
         let namespaces: BTreeSet<Arc<str>> = writes.writes.iter().map(|(key, _)| key.namespace.clone()).collect();
         namespaces.iter().for_each(|namespace| self.bring_up(namespace, now_ms));
         let moved_from = self.touched.len();
+        let keys: Vec<ObjectKey> = writes.writes.iter().map(|(key, _)| key.clone()).collect();
         let mut written = self.write_together(writes);
         match &mut written {
             Ok(written) => {
                 self.follow(moved_from, now_ms);
                 written.iter_mut().for_each(|one| self.look_again(one));
             }
-            Err((_, refused)) if counts => self.note_refused(refused),
+            Err((place, refused)) if counts => {
+                self.note_refused(refused);
+                if let Some(key) = keys.get(*place) {
+                    self.record_refused(key, refused, now_ms);
+                }
+            }
             Err(_) => {}
         }
         written

@@ -12,6 +12,7 @@ use crate::consequence::{Affected, Cause, Companion, Must, Writing};
 use crate::identity::Origin;
 use crate::manifest::{Manifest, Plural, Plurals, holds};
 use crate::metrics::{Samples, Survey};
+use crate::record::{Outbox, Record, RefusedNote};
 use crate::refusal::{Denial, Refusal};
 use crate::view::{Balances, Nothing, View, World};
 use crate::virtuals::VirtualWrite;
@@ -209,6 +210,22 @@ pub trait Family: Send + Sync {
 
     /// What the family does in its own time, over a Kubernetes API and nothing else; runs until the process ends.
     fn controllers(&self, _client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        Vec::new()
+    }
+
+    /// What is written down in the commit that wrote or deleted an object of [`Manifest::recorded`]. Nothing can be refused any
+    /// more. `revision` is the write's own.
+    fn records(&self, _change: &Change<'_>, _revision: u64, _view: &dyn View) -> Vec<Record> {
+        Vec::new()
+    }
+
+    /// What is written down of a write that the family refused, where [`Manifest::records_refusals`] is set.
+    fn refused(&self, _note: &RefusedNote<'_>) -> Vec<Record> {
+        Vec::new()
+    }
+
+    /// What sends on, in its own time, what the family has written down for that; runs until the process ends.
+    fn senders(&self, _client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<futures::future::BoxFuture<'static, ()>> {
         Vec::new()
     }
 

@@ -54,6 +54,10 @@ pub struct Manifest {
     pub checks_everything: bool,
     /// Whether objects that others write may come with objects of the family's ([`Family::accompany`](crate::Family::accompany)).
     pub accompanies: bool,
+    /// Resources whose writes and deletions are written down ([`Family::records`](crate::Family::records)), and whether refusals are
+    /// ([`Family::refused`](crate::Family::refused)).
+    pub recorded: Plurals,
+    pub records_refusals: bool,
     /// Resources that are answered without being stored.
     pub virtuals: &'static [VirtualResource],
     /// What the family tells whoever monitors it.
@@ -76,6 +80,8 @@ impl Manifest {
         meaning: &[],
         checks_everything: false,
         accompanies: false,
+        recorded: &[],
+        records_refusals: false,
         virtuals: &[],
         metrics: &[],
     };

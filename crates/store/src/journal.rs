@@ -40,6 +40,8 @@ impl Journal {
     pub const METERING: Journal = Journal(3);
     /// How balances went.
     pub const HISTORY: Journal = Journal(4);
+    /// What was denied to whom, and why.
+    pub const DENIALS: Journal = Journal(5);
 }
 
 /// One appended row.

@@ -153,3 +153,30 @@ fn what_the_family_shapes_is_its_own_whoever_writes_it() {
     assert_eq!(bench.menu(), 2, "lowering a limit evicts nobody");
     bench.audit();
 }
+
+#[test]
+fn what_a_family_writes_down_goes_with_the_write_or_the_refusal_it_is_about() {
+    let mut bench = open(2);
+    let said = |bench: &mut Bench| -> Vec<String> {
+        let told = std::mem::take(&mut bench.desk.records).into_iter();
+        told.map(|(_, record)| format!("{:?} {}", record.book, record.entry.as_str().unwrap())).collect()
+    };
+    assert_eq!(said(&mut bench), Vec::<String>::new());
+    let booking = bench.book("window", json!({"seats": 1}));
+    assert_eq!(said(&mut bench), [format!("Outbox window came in {}", booking.object.revision)]);
+    bench.map("soup").unwrap();
+    assert_eq!(said(&mut bench), Vec::<String>::new(), "its plate was there");
+    // What follows from a write is written down with it.
+    bench.map("fish").unwrap();
+    let told = said(&mut bench);
+    assert!(told.len() == 1 && told[0].starts_with("Outbox for-") && told[0].contains(" came in "), "{told:?}");
+    let draft = bench.draft("a", "cake", json!({}));
+    let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "cake");
+    assert!(bench.write(key, WriteKind::Create(draft), true).is_err());
+    assert_eq!(said(&mut bench), Vec::<String>::new(), "a dry run is nothing that happened");
+    assert!(bench.map("cake").is_err());
+    assert_eq!(said(&mut bench).last().map(String::as_str), Some("Denials cake: there is no plate left on menu"));
+    bench.delete("configmaps", "fish").unwrap();
+    let told = said(&mut bench);
+    assert!(told.len() == 1 && told[0].contains(" went in "), "{told:?}");
+}

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{Effects, EventKind, Fact, Object, ObjectKey, Refused, Room, Written};
+use families::{Book, Record};
 use rules::GroupResource;
-use store::{Batch, ENTRY_BYTES_MAX, Space, Table};
+use store::{Batch, ENTRY_BYTES_MAX, Journal, Space, Table};
 
 use super::command::{Answer, Command, WriteAll};
 use super::encryption::Encryption;
@@ -56,6 +57,7 @@ impl sequencer::Engine for Engine {
             Command::Encrypt => self.encrypt_again(batch),
         };
         self.put_writes(batch, publication);
+        self.append_records(batch);
         answer
     }
 
@@ -126,6 +128,18 @@ impl Engine {
         }
     }
 
+    /// What families wrote down in the step.
+    fn append_records(&mut self, batch: &mut Batch) {
+        for (at_ms, Record { book, entry }) in self.engine.take_records() {
+            let entry = entry.to_string();
+            // A batch with an entry that is too long would fail for everybody.
+            match entry.len() <= ENTRY_BYTES_MAX {
+                true => batch.append(journal_of(book), at_ms, entry.as_bytes()),
+                false => tracing::error!(bytes = entry.len(), ?book, "what a family wrote down is too long: a bug"),
+            }
+        }
+    }
+
     /// Writes some of the objects again that are stored otherwise. Nothing changes but the rows: no revision, no event.
     fn encrypt_again(&mut self, batch: &mut Batch) -> Answer {
         if self.space.is_low() {
@@ -144,6 +158,13 @@ impl Engine {
         // A row in any case: the store acts at its next commit.
         batch.put(Table::META, REVISION_ROW, &self.engine.revision().to_le_bytes());
         Answer::Encrypted { remaining: self.outdated.len() }
+    }
+}
+
+pub(crate) fn journal_of(book: Book) -> Journal {
+    match book {
+        Book::Denials => Journal::DENIALS,
+        Book::Outbox => Journal::METERING,
     }
 }
 

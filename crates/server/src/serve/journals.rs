@@ -12,7 +12,7 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// For each journal but what happened to organizations, which is what their views are made from: that stays.
 const RETENTION: Retention = Retention { age_ms: Some(30 * DAY_MS), bytes: Some(1024 * 1024 * 1024) };
 
-const PASSING: [Journal; 3] = [Journal::AUDIT, Journal::METERING, Journal::HISTORY];
+const PASSING: [Journal; 4] = [Journal::AUDIT, Journal::METERING, Journal::HISTORY, Journal::DENIALS];
 
 /// Says how long entries stay.
 pub fn retain(journals: &Journals) {

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 mod encrypt;
 mod first;
 mod journals;
+mod outbox;
 mod status;
 
 use std::path::Path;
@@ -257,6 +258,10 @@ impl Server {
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl, chosen });
         for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
             loops.spawn(controller);
+        }
+        let outbox = outbox::of(journals.clone());
+        for sender in own.iter().flat_map(|family| family.senders(client.clone(), outbox.clone())) {
+            loops.spawn(sender);
         }
         loops.spawn(crate::orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));

@@ -3,8 +3,8 @@
 //! (a config map) where none is left gets a booking made for it.
 
 use families::{
-    Affected, Balances, Cause, Companion, Denial, Family, Manifest, Must, Place, Plural, PolicyObject, Projected,
-    Refusal, Uncompiled, View, Words, World, companion_uid,
+    Affected, Balances, Book, Cause, Change, Companion, Denial, Family, Manifest, Must, Place, Plural, PolicyObject,
+    Projected, Record, Refusal, RefusedNote, Uncompiled, View, Words, World, companion_uid,
 };
 use ledger::{Discipline, Position, SubjectId, Wait};
 
@@ -55,6 +55,8 @@ impl Family for Restaurant {
             keeping: &[ROOMS],
             shaped: &[MENUS],
             watched: &[ROOMS, MENUS],
+            recorded: &[BOOKINGS],
+            records_refusals: true,
             ..Manifest::EMPTY
         }
     }
@@ -133,5 +135,14 @@ impl Family for Restaurant {
 
     fn words(&self, denial: &Denial) -> Words {
         format!("there is no plate left on {}", denial.name).into()
+    }
+
+    fn records(&self, change: &Change<'_>, revision: u64, _: &dyn View) -> Vec<Record> {
+        let what = change.new.map_or("went", |_| if change.old.is_null() { "came" } else { "changed" });
+        vec![Record { book: Book::Outbox, entry: json!(format!("{} {what} in {revision}", change.name)) }]
+    }
+
+    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
+        vec![Record { book: Book::Denials, entry: json!(format!("{}: {}", note.name, note.message)) }]
     }
 }
