@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::number::json_nanos;
 use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage};
 
-const KEY: &str = "x-api-key";
+pub const KEY: &str = "x-api-key";
 
 pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure> {
     let nanos = match question.conditions.is_empty() {

@@ -4,6 +4,8 @@
 //! one request, and its answer an exact decimal number, or a [`Failure`] that says whether asking again can help. No float touches
 //! what is measured: numbers are read from their text, and what is finer than a billionth is rounded up.
 //!
+//! [`Meter::tell`] goes the other way: [`Event`]s that usage changed, for a service that meters or bills by them.
+//!
 //! [`Breaker`] keeps a service that does not answer from being asked by everybody all the time.
 
 mod amberflo;
@@ -11,14 +13,18 @@ mod breaker;
 mod number;
 mod openmeter;
 mod prometheus;
+mod send;
 
 use std::time::Duration;
 
 use http::{Method, Request};
+use http_body_util::{BodyExt, Limited};
 use kube::Client;
+use kube::client::Body;
 
 pub use breaker::Breaker;
 pub use number::nanos;
+pub use send::{EVENTS_MAX, Event};
 
 /// Which protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,36 +125,43 @@ impl Meter {
 
     /// Sends one request and gives the text of its answer.
     async fn send(&self, method: Method, path: &str, header: Option<&str>, body: String) -> Result<String, Failure> {
+        self.send_as("application/json", method, path, header, body).await
+    }
+
+    async fn send_as(
+        &self,
+        kind: &str,
+        method: Method,
+        path: &str,
+        header: Option<&str>,
+        body: String,
+    ) -> Result<String, Failure> {
         let wrong = |error: &dyn std::fmt::Display| Failure::Wrong(format!("{}: {error}", self.endpoint));
         let uri: http::Uri = self.endpoint.parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
         let mut config = kube::Config::new(uri);
         config.connect_timeout = Some(self.timeout);
         config.read_timeout = Some(self.timeout);
         let client = Client::try_from(config).map_err(|error| wrong(&error))?;
-        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let mut request = Request::builder().method(method).uri(path).header("content-type", kind);
         if let Some(secret) = &self.secret {
             request = match header {
                 Some(header) => request.header(header, secret),
                 None => request.header("authorization", format!("Bearer {secret}")),
             };
         }
-        let request = request.body(body.into_bytes()).map_err(|error| wrong(&error))?;
-        let text = client.request_text(request).await.map_err(|error| failure(&error))?;
-        match text.len() > ANSWER_BYTES_MAX {
-            true => Err(Failure::Wrong(format!("an answer of {} bytes", text.len()))),
-            false => Ok(text),
+        let request = request.body(Body::from(body.into_bytes())).map_err(|error| wrong(&error))?;
+        let broken = |error: &dyn std::fmt::Display| Failure::Unavailable(short(&error.to_string()));
+        let response = client.send(request).await.map_err(|error| broken(&error))?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let bytes = body.map_err(|error| broken(&error))?.to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // Asking again can help where there are too many requests, or a service is in trouble.
+        match status {
+            200..=299 => Ok(text),
+            429 | 500.. => Err(Failure::Unavailable(format!("status {status}"))),
+            _ => Err(Failure::Wrong(format!("status {status}: {}", short(&text)))),
         }
-    }
-}
-
-/// Whether asking again can help: too many requests, a service in trouble, a line that broke.
-fn failure(error: &kube::Error) -> Failure {
-    match error {
-        kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
-            Failure::Unavailable(format!("status {}", status.code))
-        }
-        kube::Error::Api(status) => Failure::Wrong(format!("status {}: {}", status.code, short(&status.message))),
-        other => Failure::Unavailable(short(&other.to_string())),
     }
 }
 

@@ -122,6 +122,7 @@ async fn a_tenant_learns_nothing_of_its_neighbour() {
         "/metrics",
         "/debug/audit",
         "/bursar/backup",
+        "/bursar/denials",
     ] {
         requests.push(("GET", path.to_owned()));
     }

@@ -8,7 +8,7 @@ use kinds::fields::{given, items, text};
 use quantity::Amount;
 use serde_json::Value;
 
-use super::metered::Source;
+use super::metered::{Source, SourceKind};
 use super::selector::check_key;
 use super::units::Unit;
 use super::{DEFINITIONS, ORGANIZATION_KEY, PROJECT_KEY};
@@ -30,6 +30,26 @@ pub struct Definition {
     pub default_limit: Option<Amount>,
     pub dimensions: BTreeSet<String>,
     pub source: Option<Source>,
+    pub sink: Option<Sink>,
+}
+
+/// Who is told of usage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sink {
+    pub to: Source,
+    /// As it is written, to be handed on.
+    pub written: Value,
+}
+
+impl Sink {
+    /// Reads `spec.usageSink`; none where nobody is told.
+    pub fn read(sink: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Option<Sink> {
+        let to = Source::read(sink, path, errors)?;
+        if to.kind == SourceKind::Prometheus {
+            errors.push(FieldError::not_supported(path.child("type"), "Prometheus", &["Amberflo", "OpenMeter"]));
+        }
+        Some(Sink { to, written: sink.cloned().unwrap_or_default() })
+    }
 }
 
 impl Definition {
@@ -73,6 +93,7 @@ impl Definition {
             }
         }
         let source = Source::read(given(object, &["spec", "usageSource"]), &spec.child("usageSource"), &mut errors);
+        let sink = Sink::read(given(object, &["spec", "usageSink"]), &spec.child("usageSink"), &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -84,6 +105,7 @@ impl Definition {
             default_limit,
             dimensions,
             source,
+            sink,
         })
     }
 

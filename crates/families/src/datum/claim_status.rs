@@ -26,7 +26,10 @@ struct Held {
 
 /// How a claim stands.
 enum State {
-    Granted(Vec<Value>),
+    Granted {
+        resources: Vec<Value>,
+        project: String,
+    },
     Invalid(Invalid),
     /// No grant covers it.
     Uncovered {
@@ -58,7 +61,8 @@ fn state(claim: &Value, view: &dyn View) -> State {
     let subject = kinds::uid::parse(text(claim, &["metadata", "uid"])).unwrap_or(SubjectId(0));
     let Parts { claim: read, invalid } = Parts::read(claim, &catalog);
     if is_granted(subject, &held, view) {
-        return State::Granted(granted(&read, namespace, &held));
+        let project = held.first().map(|one| one.table.entity.name.clone()).unwrap_or_default();
+        return State::Granted { resources: granted(&read, namespace, &held), project };
     }
     if let Some(invalid) = invalid.into_iter().next() {
         return State::Invalid(invalid);
@@ -214,7 +218,7 @@ fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str
     let unchecked = ("Unknown", "PendingQuotaCheck", "Quota check is pending.".to_owned());
     let checked = ("True", "CheckSuccessful", "Quota was checked.".to_owned());
     let (phase, reason, validated, quota, granted, message) = match state {
-        State::Granted(_) => {
+        State::Granted { .. } => {
             let message = "The claim is granted.".to_owned();
             ("Granted", "QuotaAvailable", valid, checked, ("True", "QuotaAvailable"), message)
         }
@@ -266,8 +270,14 @@ fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str
     status.insert("message".into(), json!(message));
     status.insert("conditions".into(), Value::Array(conditions));
     let granted = match state {
-        State::Granted(granted) => json!(granted),
-        _ => json!([]),
+        State::Granted { resources, project } => {
+            status.insert("project".into(), json!(project));
+            json!(resources)
+        }
+        _ => {
+            status.remove("project");
+            json!([])
+        }
     };
     status.insert("grantedResources".into(), granted);
 }

@@ -45,6 +45,21 @@ fn usage_source() -> Value {
     })
 }
 
+fn usage_sink() -> Value {
+    let source = usage_source();
+    let field = |name: &str| source["properties"][name].clone();
+    json!({
+        "type": "object", "required": ["type", "endpoint", "meter"],
+        "description": "Who is told what was granted, scaled and released; nobody where this is absent.",
+        "properties": {
+            "type": {"type": "string", "enum": ["Amberflo", "OpenMeter"]},
+            "endpoint": field("endpoint"), "meter": text("The meter, or the type of the events."),
+            "dimensionLabels": field("dimensionLabels"), "timeout": field("timeout"),
+            "credentialsRef": field("credentialsRef"),
+        },
+    })
+}
+
 fn service_quota_definition() -> Value {
     let spec = json!({
         "type": "object",
@@ -61,6 +76,7 @@ fn service_quota_definition() -> Value {
             "allowedDimensions": list("The dimensions of requests and buckets.", json!({"type": "string"})),
             "category": text("Under what it is shown."),
             "usageSource": usage_source(),
+            "usageSink": usage_sink(),
         },
     });
     let status = json!({
@@ -121,6 +137,7 @@ fn claim() -> Value {
             "phase": {"type": "string", "enum": ["Pending", "Granted", "Denied"]},
             "reason": text("Why it is so, in a word."), "message": text("The same in a sentence."),
             "grantedResources": list("What was granted.", granted),
+            "project": text("Whose it is, once it is granted."),
             "observedGeneration": generation(), "conditions": conditions(),
         },
     });

@@ -110,7 +110,7 @@ impl Source {
             }
         };
         let (lag_ms, max_age_ms) = (time("lag", 30_000, 86_400_000), time("maxAge", 10_000, 3_600_000));
-        let timeout_ms = time("timeout", 5_000, 60_000);
+        let timeout_ms = time("timeout", 2_000, 60_000);
         let mut choice = |field: &str, known: [&'static str; 3]| match text(source, &[field]) {
             "" => known[0],
             said => known.into_iter().find(|one| *one == said && !one.is_empty()).unwrap_or_else(|| {
@@ -143,6 +143,14 @@ impl Source {
             on_unavailable,
             credentials,
         })
+    }
+}
+
+impl Source {
+    /// The meter's name of a dimension.
+    pub fn label(&self, key: &str) -> String {
+        let last = key.rsplit('/').next().unwrap_or(key);
+        self.labels.get(key).cloned().unwrap_or_else(|| last.to_owned())
     }
 }
 

@@ -25,7 +25,28 @@ static WAITING: Metric = Metric::gauge("quota_claims_waiting", &["entity", "enti
 static METER_UP: Metric =
     Metric::gauge("quota_meter_up", &["account", "entity", "entity_kind"], "Whether a bucket's meter answered last");
 
-pub static ALL: &[&Metric] = &[&GRANTED, &DENIED, &CLAIMS_NOW, &LIMIT, &USED, &WAITING, &METER_UP];
+static EVENTS_SENT: Metric =
+    Metric::counter("quota_events_sent_total", &["definition"], "Metering events that were accepted");
+static EVENTS_FAILED: Metric = Metric::counter(
+    "quota_events_failed_total",
+    &["definition"],
+    "Requests with metering events that were not accepted",
+);
+static EVENTS_WAITING: Metric =
+    Metric::gauge("quota_events_waiting", &["definition"], "Entries of the outbox that a sink has not passed yet");
+
+pub static ALL: &[&Metric] = &[
+    &GRANTED,
+    &DENIED,
+    &CLAIMS_NOW,
+    &LIMIT,
+    &USED,
+    &WAITING,
+    &METER_UP,
+    &EVENTS_SENT,
+    &EVENTS_FAILED,
+    &EVENTS_WAITING,
+];
 
 /// Decisions, counted by whoever sees them.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +56,16 @@ pub struct Decisions(Arc<Mutex<Counts>>);
 struct Counts {
     granted: u64,
     denied: BTreeMap<String, u64>,
+    /// By definition.
+    outbox: BTreeMap<String, Sent>,
+}
+
+/// How events of one definition fare.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    pub sent: u64,
+    pub failed: u64,
+    pub waiting: u64,
 }
 
 impl Decisions {
@@ -46,6 +77,11 @@ impl Decisions {
             _ => {}
         }
     }
+
+    pub fn outbox(&self, definition: &str, change: impl FnOnce(&mut Sent)) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(counts.outbox.entry(definition.to_owned()).or_default());
+    }
 }
 
 pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
@@ -54,6 +90,11 @@ pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
         out.put(&GRANTED, &[], counts.granted);
         for (reason, count) in &counts.denied {
             out.put(&DENIED, &[reason], count);
+        }
+        for (definition, Sent { sent, failed, waiting }) in &counts.outbox {
+            out.put(&EVENTS_SENT, &[definition], sent);
+            out.put(&EVENTS_FAILED, &[definition], failed);
+            out.put(&EVENTS_WAITING, &[definition], waiting);
         }
     }
     let mut claims: BTreeMap<(String, String), u64> = BTreeMap::new();

@@ -5,7 +5,7 @@
 //! policy. [`table`] says which of its accounts a request is charged on, [`charging`] makes accounts and a rule of it, so that a claim
 //! is a subject that waits in line, oldest first, until all of it fits. [`catalog`] are the definitions, [`units`] what amounts mean,
 //! [`limits`] and [`selector`] what a grant says, [`entity`] which namespaces are whose, [`claim`] what is asked for,
-//! [`claim_status`] and [`grant_status`] what is told, [`metered`] what meters take off limits.
+//! [`claim_status`] and [`grant_status`] what is told, [`metered`] what meters take off limits, [`records`] what is written down.
 //!
 //! What is decided once:
 //!
@@ -32,6 +32,7 @@ pub mod loops;
 mod metered;
 mod metrics;
 mod policy_definitions;
+mod records;
 mod schemas;
 mod selector;
 mod table;
@@ -45,8 +46,8 @@ use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Companion, Denial, Family, Manifest, Must, Operation, Plural,
-    PolicyObject, Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, Writing,
+    Admission, Affected, Balances, Cause, Change, Companion, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
+    PolicyObject, Projected, Record, Refusal, RefusedNote, Remarks, Right, Uncompiled, View, Words, World, Writing,
 };
 
 pub const GROUP: &str = "quota.datumapis.com";
@@ -103,6 +104,8 @@ static MANIFEST: Manifest = Manifest {
     accompanies: true,
     meaning: &[DEFINITIONS],
     metrics: metrics::ALL,
+    recorded: &[CLAIMS],
+    records_refusals: true,
     ..Manifest::EMPTY
 };
 
@@ -126,6 +129,9 @@ impl Family for Datum {
                 let concerned =
                     effective::concerned(change, view).into_iter().chain(grant_policy::concerned(change, view));
                 let mut affected: Vec<Affected> = concerned.map(Affected::Object).collect();
+                if NAMESPACES.is(change.resource) {
+                    affected.extend(moved(change, view));
+                }
                 if DEFINITIONS.is(change.resource) {
                     affected.extend(grants_that_name(change, view));
                 }
@@ -235,6 +241,22 @@ impl Family for Datum {
         loops::start(client, &self.settings.loops, &self.decisions)
     }
 
+    fn records(&self, change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
+        records::of_claim(change, revision, view)
+    }
+
+    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
+        records::refused(note)
+    }
+
+    fn senders(
+        &self,
+        client: kube::Client,
+        outbox: std::sync::Arc<dyn Outbox>,
+    ) -> Vec<futures::future::BoxFuture<'static, ()>> {
+        loops::senders(client, outbox, &self.settings.loops, &self.decisions)
+    }
+
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
         metrics::sample(&self.decisions, survey, out);
     }
@@ -272,6 +294,19 @@ fn waiting(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let waiting = view.waiting(&policy, WAITING_MENDED_MAX);
     let place = |one: &crate::SubjectLine| crate::Place::new(one.resource.clone(), &one.namespace, &one.name);
     waiting.iter().map(|one| Affected::Status(place(one))).collect()
+}
+
+/// The claims of a namespace that is another project's now: they say whose they are.
+fn moved(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
+    let Some(new) = change.new.filter(|_| !change.old.is_null()) else { return Vec::new() };
+    if entity::project_of(change.old) == entity::project_of(new) {
+        return Vec::new();
+    }
+    let claims = view.list(&CLAIMS.resource(), change.name);
+    let place = |claim: &std::sync::Arc<Value>| {
+        crate::Place::new(CLAIMS.resource(), change.name, text(claim, &["metadata", "name"]))
+    };
+    claims.iter().map(|claim| Affected::Status(place(claim))).collect()
 }
 
 /// Grants whose status speaks of a definition.

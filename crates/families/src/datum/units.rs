@@ -142,6 +142,28 @@ impl Unit {
         }
     }
 
+    /// The amount as a decimal number of this unit and nothing else, every digit of it.
+    pub fn exact(self, amount: Amount) -> String {
+        let (nanos, each) = match self {
+            Unit::Bytes(each) => (amount.nanos(), u128::from(each)),
+            Unit::Millicores => return decimal(amount.nanos().saturating_mul(1000)),
+            Unit::Cores | Unit::Pieces => return decimal(amount.nanos()),
+        };
+        let bytes = nanos.unsigned_abs() / NANOS.unsigned_abs();
+        let (sign, mut rest) = (if nanos < 0 { "-" } else { "" }, bytes % each);
+        let mut text = format!("{sign}{}", bytes / each);
+        // Units are powers of two and of ten, so that this ends.
+        while rest > 0 {
+            if !text.contains('.') {
+                text.push('.');
+            }
+            rest *= 10;
+            text.push_str(&(rest / each).to_string());
+            rest %= each;
+        }
+        text
+    }
+
     /// How sums are printed by those who do not know the unit.
     pub fn format(self) -> Format {
         if matches!(self, Unit::Bytes(each) if each.is_power_of_two()) { Format::BinarySi } else { Format::DecimalSi }
@@ -226,6 +248,25 @@ mod tests {
         {
             assert!(Unit::named("GiB").read(text).is_err(), "{text}");
             assert!(Unit::named("count").read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_digit_is_told_to_who_wants_a_number() {
+        for (unit, text, expected) in [
+            ("GiB", "32Gi", "32"),
+            ("GiB", "1Mi", "0.0009765625"),
+            ("GB", "1Mi", "0.001048576"),
+            ("EiB", "1B", "0.000000000000000000867361737988403547205962240695953369140625"),
+            ("cores", "500m", "0.5"),
+            ("millicores", "500m", "500"),
+            ("count", "0", "0"),
+        ] {
+            let unit = Unit::named(unit);
+            let amount = unit.read(text).unwrap();
+            assert_eq!(unit.exact(amount), expected);
+            let below = Amount::ZERO.checked_sub(amount).unwrap();
+            assert_eq!(unit.exact(below).trim_start_matches('-'), expected);
         }
     }
 }

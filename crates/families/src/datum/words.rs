@@ -25,6 +25,15 @@ fn line(line: &DenialLine) -> String {
         return "a resource that is claimed is not defined, or no grant and no default limit covers it".into();
     }
     let show = |amount| Quantity::new(amount, line.used_format).canonical().to_string();
+    let is_closed = line.limit.is_zero() && !["", "0"].contains(&&*line.limit_text);
+    if is_closed {
+        // What is claimed, and what the meter says beside it, may be the whole of it; or there is no answer to go by.
+        let requested = Quantity::new(line.requested, line.requested_format).canonical();
+        return format!(
+            "{}: requested {requested}, and of its limit {} nothing can be had by what its meter says",
+            line.account, line.limit_text
+        );
+    }
     let limit = if line.limit_text.is_empty() { show(line.limit) } else { line.limit_text.to_string() };
     let requested = Quantity::new(line.requested, line.requested_format).canonical();
     format!("{}: requested {requested}, used {}, limit {limit}", line.account, show(line.used))

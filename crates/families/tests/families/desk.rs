@@ -146,6 +146,11 @@ impl Desk {
         shown.flatten().collect()
     }
 
+    /// What was written down since the last time.
+    pub fn take_records(&mut self) -> Vec<families::Record> {
+        std::mem::take(&mut self.desk.records).into_iter().map(|(_, record)| record).collect()
+    }
+
     /// What monitoring is told.
     pub fn sample(&self) -> String {
         let mut samples = Samples::default();

@@ -2,6 +2,7 @@
 //! document it, or does not.
 
 mod prometheus;
+mod sent;
 mod spoken;
 
 use metering::{Condition, Meter, Question, Service};

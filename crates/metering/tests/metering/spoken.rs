@@ -10,10 +10,10 @@ use tokio::net::TcpListener;
 use super::{meter, one_of, question};
 
 /// What a server was asked: the line, the headers and the body of each request.
-type Heard = Arc<Mutex<Vec<String>>>;
+pub type Heard = Arc<Mutex<Vec<String>>>;
 
 /// Answers every request so; a negative status never answers.
-async fn serve(status: i32, body: &'static str) -> (String, Heard) {
+pub async fn serve(status: i32, body: &'static str) -> (String, Heard) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let heard = Heard::default();
@@ -49,7 +49,7 @@ async fn serve(status: i32, body: &'static str) -> (String, Heard) {
     (format!("http://{address}"), heard)
 }
 
-fn first(heard: &Heard) -> String {
+pub fn first(heard: &Heard) -> String {
     heard.lock().expect("no panic").first().cloned().unwrap_or_default()
 }
 

@@ -15,6 +15,7 @@ mod change;
 mod create;
 mod definitions;
 mod delete;
+mod denials;
 mod evict;
 mod get;
 #[cfg(test)]

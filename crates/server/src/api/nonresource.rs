@@ -21,7 +21,7 @@ impl Api {
         &self,
         method: &Method,
         info: &RequestInfo,
-        _query: &Query,
+        query: &Query,
         headers: &HeaderMap,
         identity: &Identity,
     ) -> ApiResult<Response<Body>> {
@@ -49,6 +49,7 @@ impl Api {
             ["openapi", "v3", rest @ ..] => self.openapi(headers, &rest.join("/")),
             ["metrics"] => self.metrics().await,
             ["bursar", "backup"] => self.backup(identity).await,
+            ["bursar", "denials"] => self.denials(query).await,
             ["debug", "audit"] => self.audit(identity).await,
             _ => Err(ApiError::no_such_path()),
         }
@@ -121,6 +122,7 @@ const PATHS: &[&str] = &[
     "/api/v1",
     "/apis",
     "/bursar/backup",
+    "/bursar/denials",
     "/debug/audit",
     "/healthz",
     "/livez",

@@ -1,10 +1,11 @@
 //! Asks meters, and writes what they say to where claims are decided by it ([`super::super::metered`]).
 //!
-//! A bucket is asked about once, however many claims wait for it, and only where somebody waits or the last answer is old. A
-//! meter that fails is said to, at once, so that nothing more is granted by what it said before.
+//! A bucket is asked about once, however many claims wait for it, and only where somebody waits, objects come with claims on it, or
+//! the last answer is old. A meter that fails is said to, at once, so that nothing more is granted by what it said before; and is left
+//! alone for a while, so that many buckets of one that is silent do not take as many times its patience.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -19,7 +20,7 @@ use super::super::metered::{Sample, Samples, Source, SourceKind};
 use super::super::selector::{Asks, Selector};
 use super::super::table::Table;
 use super::super::units::Unit;
-use super::super::{DEFINITIONS, EFFECTIVE, GROUP, VERSION};
+use super::super::{CLAIM_POLICIES, DEFINITIONS, EFFECTIVE, GROUP, VERSION};
 
 /// How often is looked whether somebody waits, where anything is metered, and where nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -29,10 +30,13 @@ const SHOWN_EVERY_MS: i64 = 60_000;
 /// Questions under way at once.
 const ASKED_MAX: usize = 16;
 
+/// By endpoint.
+type Breakers = Mutex<HashMap<String, Breaker>>;
+
 pub async fn run(client: Client) {
-    let mut breakers = HashMap::new();
+    let breakers = Breakers::default();
     loop {
-        let rest = match round(&client, &mut breakers).await {
+        let rest = match round(&client, &breakers).await {
             Ok(true) => LOOK,
             Ok(false) => REST,
             Err(error) => {
@@ -44,7 +48,7 @@ pub async fn run(client: Client) {
     }
 }
 
-fn api(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
+pub(super) fn api(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), plural);
     Api::all_with(client.clone(), &resource)
 }
@@ -59,13 +63,16 @@ struct Asked {
 }
 
 /// Asks about all that is due; whether anything is metered at all.
-async fn round(client: &Client, breakers: &mut HashMap<String, Breaker>) -> Result<bool, kube::Error> {
+async fn round(client: &Client, breakers: &Breakers) -> Result<bool, kube::Error> {
     let definitions = api(client, "ServiceQuotaDefinition", DEFINITIONS.1).list(&ListParams::default()).await?;
     let read: Vec<Value> = definitions.items.iter().map(whole).collect();
     let catalog = Arc::new(Catalog::read(&read));
     if !catalog.iter().any(|one| one.source.is_some()) {
         return Ok(false);
     }
+    let policies = api(client, "ClaimCreationPolicy", CLAIM_POLICIES.1).list(&ListParams::default()).await?;
+    let wanted: Vec<String> =
+        policies.items.iter().filter(|one| one.data["spec"]["disabled"] != true).flat_map(named).collect();
     let effective = api(client, "EffectiveQuotaGrant", EFFECTIVE.1);
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut due: Vec<Asked> = Vec::new();
@@ -77,13 +84,14 @@ async fn round(client: &Client, breakers: &mut HashMap<String, Breaker>) -> Resu
         let waits = value["status"]["claimsWaiting"].as_i64().unwrap_or(0) > 0;
         for (limited, bucket) in table.accounts() {
             let (Some(source), Some(_)) = (&limited.definition.source, bucket.limit) else { continue };
-            if !is_due(samples.get(&bucket.name), source, waits, now_ms) {
+            let needed = waits || wanted.iter().any(|name| covers(name, &limited.definition.resource_name));
+            if !is_due(samples.get(&bucket.name), source, needed, now_ms) {
+                continue;
+            }
+            if !lets(breakers, &source.endpoint) {
                 continue;
             }
             let meter = meter(client, source).await;
-            if !breakers.entry(meter.endpoint.clone()).or_default().lets(Instant::now()) {
-                continue;
-            }
             due.push(Asked {
                 object: object.name_any(),
                 account: bucket.name.to_string(),
@@ -95,17 +103,23 @@ async fn round(client: &Client, breakers: &mut HashMap<String, Breaker>) -> Resu
         written.insert(object.name_any(), value["spec"]["usage"].as_array().cloned().unwrap_or_default());
     }
     let asking = due.into_iter().map(|asked| async move {
+        // Others may have found out meanwhile that it does not answer.
+        if !lets(breakers, &asked.meter.endpoint) {
+            return None;
+        }
         let answer = asked.meter.ask(&asked.question).await;
-        (asked, answer)
-    });
-    let answers: Vec<_> = futures::stream::iter(asking).buffer_unordered(ASKED_MAX).collect().await;
-    let mut changed: HashMap<String, Vec<Value>> = HashMap::new();
-    for (asked, answer) in answers {
+        let mut breakers = breakers.lock().unwrap_or_else(PoisonError::into_inner);
         let breaker = breakers.entry(asked.meter.endpoint.clone()).or_default();
         match &answer {
             Ok(_) | Err(Failure::Wrong(_)) => breaker.answered(),
             Err(Failure::Unavailable(_)) => breaker.failed(Instant::now()),
         }
+        drop(breakers);
+        Some((asked, answer))
+    });
+    let answers: Vec<_> = futures::stream::iter(asking).buffer_unordered(ASKED_MAX).collect().await;
+    let mut changed: HashMap<String, Vec<Value>> = HashMap::new();
+    for (asked, answer) in answers.into_iter().flatten() {
         let entry = match answer {
             Ok(reading) => match asked.unit.measured(reading.nanos) {
                 Some(amount) => json!({
@@ -133,22 +147,39 @@ async fn round(client: &Client, breakers: &mut HashMap<String, Breaker>) -> Resu
     Ok(true)
 }
 
+/// Whether a service may be asked now.
+fn lets(breakers: &Breakers, endpoint: &str) -> bool {
+    let breakers = breakers.lock().unwrap_or_else(PoisonError::into_inner);
+    breakers.get(endpoint).is_none_or(|breaker| breaker.lets(Instant::now()))
+}
+
+/// The resources that a policy's claims name. Their objects do not wait: the answer has to be there before they come.
+fn named(policy: &DynamicObject) -> Vec<String> {
+    let listed = policy.data["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"].as_array();
+    listed.into_iter().flatten().filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// Whether a name in a template may be a resource's.
+fn covers(template: &str, name: &str) -> bool {
+    template == name || template.contains("{{")
+}
+
 /// An object with its metadata, as the family reads it.
-fn whole(object: &DynamicObject) -> Value {
+pub(super) fn whole(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-fn is_due(sample: Option<&Sample>, source: &Source, waits: bool, now_ms: i64) -> bool {
+fn is_due(sample: Option<&Sample>, source: &Source, needed: bool, now_ms: i64) -> bool {
     match sample {
         None | Some(Sample::Unavailable { .. }) => true,
         Some(Sample::Measured { recorded_ms, .. }) => {
             let age_ms = now_ms.saturating_sub(*recorded_ms);
-            age_ms >= if waits { source.max_age_ms / 2 } else { SHOWN_EVERY_MS }
+            age_ms >= if needed { source.max_age_ms / 2 } else { SHOWN_EVERY_MS }
         }
     }
 }
 
-async fn meter(client: &Client, source: &Source) -> Meter {
+pub(super) async fn meter(client: &Client, source: &Source) -> Meter {
     let secret = match &source.credentials {
         None => None,
         Some((namespace, name, key)) => {
@@ -166,16 +197,12 @@ async fn meter(client: &Client, source: &Source) -> Meter {
         },
         endpoint: source.endpoint.clone(),
         secret,
-        timeout: Duration::from_millis(u64::try_from(source.timeout_ms).unwrap_or(5_000)),
+        timeout: Duration::from_millis(u64::try_from(source.timeout_ms).unwrap_or(2_000)),
         empty_is_zero: source.empty_is_zero,
     }
 }
 
 fn question(source: &Source, entity: &str, selector: &Selector, at_ms: i64) -> Question {
-    let label = |key: &str| {
-        let last = key.rsplit('/').next().unwrap_or(key);
-        source.labels.get(key).cloned().unwrap_or_else(|| last.to_owned())
-    };
     // Whose it is, is asked for already.
     let asked = selector.asks().filter(|(key, _)| !is_scope(key));
     let conditions = asked.map(|(key, asks)| {
@@ -186,7 +213,7 @@ fn question(source: &Source, entity: &str, selector: &Selector, at_ms: i64) -> Q
             Asks::Exists => Condition::Exists,
             Asks::DoesNotExist => Condition::DoesNotExist,
         };
-        (label(key), condition)
+        (source.label(key), condition)
     });
     Question {
         meter: source.meter.clone(),

@@ -1,12 +1,17 @@
-//! What is done in its own time, over a Kubernetes API and nothing else: meters are asked, and decisions are told as events.
+//! What is done in its own time, over a Kubernetes API and nothing else: meters are asked, decisions are told as events, and usage is
+//! told to who meters it elsewhere.
 
 mod claims;
 mod meters;
+mod outbox;
+
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::Client;
 
 use super::metrics::Decisions;
+use crate::Outbox;
 
 /// The names under which an operator chooses controllers.
 pub const NAMES: [&str; 2] = ["quotaclaim", "quotameter"];
@@ -21,4 +26,17 @@ pub(super) fn start(client: Client, chosen: &[&str], decisions: &Decisions) -> V
         loops.push(Box::pin(meters::run(client)));
     }
     loops
+}
+
+/// What sends the outbox, where meters are looked after.
+pub(super) fn senders(
+    client: Client,
+    outbox: Arc<dyn Outbox>,
+    chosen: &[&str],
+    decisions: &Decisions,
+) -> Vec<BoxFuture<'static, ()>> {
+    match chosen.contains(&"quotameter") {
+        true => vec![Box::pin(outbox::run(client, outbox, decisions.clone()))],
+        false => Vec::new(),
+    }
 }

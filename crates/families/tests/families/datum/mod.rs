@@ -9,8 +9,10 @@ mod buckets;
 mod claims;
 mod edits;
 mod levels;
+mod measured;
 mod meters;
 mod policies;
+mod records;
 
 const CPU: &str = "compute.datumapis.com/instances/cpu";
 const MEMORY: &str = "compute.datumapis.com/instances/memoryAllocated";

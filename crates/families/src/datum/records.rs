@@ -1,0 +1,151 @@
+//! What is written down with a claim, in the commit that decides it: its denials, which outlive it, and what it changed of usage,
+//! for whoever meters that elsewhere.
+//!
+//! An entry of the outbox tells a difference between two stored states of one claim, so that all of a claim's entries add up to
+//! what it has. Its id is made of the claim's uid and the number of the write, and stays the same however often it is sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kinds::fields::{at, given, items, text};
+use quantity::Amount;
+use serde_json::{Map, Value, json};
+
+use super::catalog::{Catalog, as_text};
+use super::claim::is_released;
+use super::entity::Entities;
+use crate::{Book, Change, Record, RefusedNote, View};
+
+/// Longest text of a reason that is kept.
+const MESSAGE_CHARS_MAX: usize = 4096;
+
+pub fn of_claim(change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
+    let denied = denied(change, view.now_ms()).map(|entry| Record { book: Book::Denials, entry });
+    let told = told(change, revision, view).into_iter().map(|entry| Record { book: Book::Outbox, entry });
+    denied.into_iter().chain(told).collect()
+}
+
+fn short(message: &str) -> String {
+    message.chars().take(MESSAGE_CHARS_MAX).collect()
+}
+
+/// That a claim is denied now, for this reason, and was not before.
+fn denied(change: &Change<'_>, now_ms: i64) -> Option<Value> {
+    let new = change.new?;
+    let said = |object: &Value| {
+        let status = |field: &str| text(object, &["status", field]).to_owned();
+        (status("phase"), status("reason"), at(object, &["spec"]).cloned())
+    };
+    let now = said(new);
+    if now.0 != "Denied" || said(change.old) == now {
+        return None;
+    }
+    let (_, reason, _) = now;
+    Some(json!({
+        "time": kinds::time::text(now_ms), "user": change.origin.identity.user, "reason": reason,
+        "message": short(text(new, &["status", "message"])),
+        "claim": {
+            "namespace": change.namespace, "name": change.name, "uid": text(new, &["metadata", "uid"]),
+            "generation": at(new, &["metadata", "generation"]),
+        },
+        "resourceRef": at(new, &["spec", "resourceRef"]), "resources": at(new, &["spec", "resources"]),
+        "dimensions": at(new, &["spec", "dimensions"]),
+    }))
+}
+
+/// That a write was refused: an object whose claim does not fit, a claim that does not grow.
+pub fn refused(note: &RefusedNote<'_>) -> Vec<Record> {
+    let entry = json!({
+        "time": kinds::time::text(note.now_ms), "user": note.origin.identity.user, "reason": note.reason,
+        "message": short(note.message),
+        "refused": {
+            "group": &*note.resource.group, "resource": &*note.resource.resource, "namespace": note.namespace,
+            "name": note.name,
+        },
+    });
+    vec![Record { book: Book::Denials, entry }]
+}
+
+/// What a claim has: by resource and dimensions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Has {
+    project: String,
+    amounts: BTreeMap<(String, BTreeMap<String, String>), String>,
+}
+
+/// Nothing where it is not granted, or has let go.
+fn has(claim: &Value) -> Has {
+    if text(claim, &["status", "phase"]) != "Granted" || is_released(claim) {
+        return Has::default();
+    }
+    let mut amounts = BTreeMap::new();
+    for entry in items(claim, &["spec", "resources"]) {
+        let mut dimensions = BTreeMap::new();
+        for source in [at(claim, &["spec", "dimensions"]), at(entry, &["dimensions"])] {
+            for (key, value) in source.and_then(Value::as_object).into_iter().flatten() {
+                dimensions.insert(key.clone(), value.as_str().unwrap_or_default().to_owned());
+            }
+        }
+        let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
+        amounts.insert((text(entry, &["name"]).to_owned(), dimensions), quantity);
+    }
+    Has { project: text(claim, &["status", "project"]).to_owned(), amounts }
+}
+
+/// What a write changed of usage that somebody wants to be told of.
+fn told(change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Value> {
+    let catalog = Catalog::of(view);
+    if !catalog.iter().any(|one| one.sink.is_some()) {
+        return Vec::new();
+    }
+    let (old, new) = (has(change.old), change.new.map(has).unwrap_or_default());
+    let object = change.new.unwrap_or(change.old);
+    let uid = text(object, &["metadata", "uid"]);
+    let nothing = Has::default();
+    // Who moved to another project has let go in the one, and is granted in the other.
+    let moved = !old.project.is_empty() && !new.project.is_empty() && old.project != new.project;
+    let steps = if moved { vec![(&old, &nothing), (&nothing, &new)] } else { vec![(&old, &new)] };
+    let mut told = Vec::new();
+    for (step, (from, to)) in steps.into_iter().enumerate() {
+        let lines = differences(from, to, &catalog);
+        if lines.is_empty() {
+            continue;
+        }
+        let project = if to.project.is_empty() { &from.project } else { &to.project };
+        let organization = Entities::of(view).organization(project).unwrap_or_default().to_owned();
+        let changed = match (from.amounts.is_empty(), to.amounts.is_empty()) {
+            (true, _) => "granted",
+            (_, true) => "released",
+            _ => "scaled",
+        };
+        told.push(json!({
+            "id": format!("{uid}.{revision}.{step}"), "time": kinds::time::text(view.now_ms()), "change": changed,
+            "project": project, "organization": organization,
+            "claim": format!("{}/{}", change.namespace, change.name), "lines": lines,
+        }));
+    }
+    told
+}
+
+fn differences(from: &Has, to: &Has, catalog: &Catalog) -> Vec<Value> {
+    let keys: BTreeSet<_> = from.amounts.keys().chain(to.amounts.keys()).collect();
+    let mut lines = Vec::new();
+    for key in keys {
+        let (name, dimensions) = key;
+        let Some(definition) = catalog.get(name) else { continue };
+        let Some(sink) = &definition.sink else { continue };
+        let amount = |has: &Has| match has.amounts.get(key) {
+            None => Some(Amount::ZERO),
+            Some(written) => definition.unit.read(written).ok(),
+        };
+        let (Some(before), Some(after)) = (amount(from), amount(to)) else { continue };
+        let Some(difference) = after.checked_sub(before).filter(|difference| !difference.is_zero()) else { continue };
+        let dimensions: Map<String, Value> =
+            dimensions.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+        lines.push(json!({
+            "definition": definition.object, "resource": name, "unit": definition.unit_name,
+            "value": definition.unit.exact(difference), "total": definition.unit.exact(after),
+            "dimensions": dimensions, "sink": sink.written,
+        }));
+    }
+    lines
+}

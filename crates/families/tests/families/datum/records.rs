@@ -1,0 +1,120 @@
+//! What is written down with claims: usage for who meters elsewhere, and denials.
+
+use families::{Book, Record};
+
+use super::*;
+
+fn told_of() -> Value {
+    let mut definition = definition(CPU, "cores", None);
+    definition["spec"]["usageSink"] =
+        json!({"type": "OpenMeter", "endpoint": "http://127.0.0.1:1", "meter": "cores_granted"});
+    definition
+}
+
+fn desk() -> Desk {
+    let mut desk = Desk::new();
+    desk.namespace("proj-abc", &[]);
+    desk.apply(&definitions(), "", "cpu", told_of()).unwrap();
+    desk.apply(&definitions(), "", "count", definition(COUNT, "count", None)).unwrap();
+    let limits = [limit(CPU, &[("10", json!({}))]), limit(COUNT, &[("5", json!({}))])];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &limits)).unwrap();
+    desk.take_records();
+    desk
+}
+
+impl Desk {
+    fn book(&mut self, of: Book) -> Vec<Value> {
+        let records = self.take_records().into_iter();
+        records.filter_map(|Record { book, entry }| (book == of).then_some(entry)).collect()
+    }
+
+    /// `change project value total` of each line that is to be sent.
+    fn told_out(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        for entry in self.book(Book::Outbox) {
+            for line in entry["lines"].as_array().unwrap() {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                let parts = [&entry["change"], &entry["project"], &line["value"], &line["total"]].map(text);
+                said.push(parts.join(" "));
+            }
+        }
+        said
+    }
+}
+
+#[test]
+fn what_was_granted_scaled_and_released_adds_up() {
+    let mut desk = desk();
+    assert_eq!(desk.ask("a", &[(CPU, "8"), (COUNT, "1")], at("dfw", "")), "Granted/QuotaAvailable");
+    let entries = desk.book(Book::Outbox);
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(entries[0]["lines"].as_array().unwrap().len(), 1, "of count nobody wants to be told");
+    let line = &entries[0]["lines"][0];
+    assert_eq!(line["dimensions"], json!({LOCATION: "dfw"}));
+    assert_eq!((&line["sink"]["meter"], &line["definition"]), (&json!("cores_granted"), &json!("cpu")));
+    // One that waits has nothing.
+    assert_eq!(desk.ask("b", &[(CPU, "3")], json!({})), "Denied/QuotaExceeded");
+    assert_eq!(desk.told_out(), Vec::<String>::new());
+    // A write that changes nothing of it says nothing; a restart neither.
+    assert_eq!(desk.ask("a", &[(CPU, "8.0"), (COUNT, "1")], at("dfw", "")), "Granted/QuotaAvailable");
+    desk.restart();
+    assert_eq!(desk.told_out(), Vec::<String>::new());
+    // Less of the one makes room for the other in the same commit.
+    assert_eq!(desk.ask("a", &[(CPU, "6500m"), (COUNT, "1")], at("dfw", "")), "Granted/QuotaAvailable");
+    assert_eq!(desk.phase("proj-abc", "b"), "Granted/QuotaAvailable");
+    assert_eq!(desk.told_out(), ["scaled proj-abc -1.5 6.5", "granted proj-abc 3 3"]);
+    // What does not fit changes nothing.
+    desk.apply(&claims(), "proj-abc", "a", claim(&[(CPU, "9"), (COUNT, "1")], at("dfw", ""))).unwrap_err();
+    assert_eq!(desk.told_out(), Vec::<String>::new());
+    // Another place is another series.
+    assert_eq!(desk.ask("a", &[(CPU, "6.5"), (COUNT, "1")], at("lhr", "")), "Granted/QuotaAvailable");
+    assert_eq!(desk.told_out(), ["scaled proj-abc -6.5 0", "scaled proj-abc 6.5 6.5"]);
+    desk.delete(&claims(), "proj-abc", "a").unwrap();
+    assert_eq!(desk.told_out(), ["released proj-abc -6.5 0"]);
+    // A namespace that goes to another project takes along what it has.
+    desk.namespace("proj-abc", &[("resources.datumapis.com/project", "other")]);
+    assert_eq!(desk.told_out(), ["released proj-abc -3 0", "granted other 3 3"]);
+    desk.delete(&grants(), "proj-abc", "g").unwrap();
+    desk.delete(&claims(), "proj-abc", "b").unwrap();
+    assert_eq!(desk.told_out(), ["released other -3 0"]);
+}
+
+#[test]
+fn ids_are_of_the_write_and_of_nothing_else() {
+    let mut desk = desk();
+    let mut ids = std::collections::BTreeSet::new();
+    for cores in ["1", "2", "3"] {
+        assert_eq!(desk.ask("a", &[(CPU, cores)], json!({})), "Granted/QuotaAvailable");
+    }
+    desk.namespace("proj-abc", &[("resources.datumapis.com/project", "other")]);
+    let entries = desk.book(Book::Outbox);
+    ids.extend(entries.iter().map(|entry| entry["id"].to_string()));
+    assert_eq!((ids.len(), entries.len()), (5, 5), "{entries:?}");
+}
+
+#[test]
+fn every_denial_is_written_down_once_and_outlives_the_claim() {
+    let mut desk = desk();
+    assert_eq!(desk.ask("a", &[(CPU, "11")], json!({})), "Denied/QuotaExceeded");
+    let denials = desk.book(Book::Denials);
+    assert_eq!(denials.len(), 1, "{denials:?}");
+    assert_eq!((&denials[0]["reason"], &denials[0]["claim"]["name"]), (&json!("QuotaExceeded"), &json!("a")));
+    assert!(denials[0]["message"].as_str().unwrap().ends_with("requested 11, used 0, limit 10"), "{denials:?}");
+    // Others come and go, and it is denied as it was.
+    assert_eq!(desk.ask("b", &[(CPU, "1")], json!({})), "Granted/QuotaAvailable");
+    desk.delete(&claims(), "proj-abc", "b").unwrap();
+    desk.restart();
+    assert_eq!(desk.book(Book::Denials), Vec::<Value>::new());
+    // Another wish, another reason.
+    assert_eq!(desk.ask("a", &[(CPU, "12")], json!({})), "Denied/QuotaExceeded");
+    assert_eq!(desk.ask("a", &[("x.example.com/none", "1")], json!({})), "Denied/UnknownResourceName");
+    let reasons: Vec<Value> = desk.book(Book::Denials).iter().map(|one| one["reason"].clone()).collect();
+    assert_eq!(reasons, ["QuotaExceeded", "UnknownResourceName"]);
+    // A write that is refused leaves nothing behind but this.
+    assert_eq!(desk.ask("c", &[(CPU, "1")], json!({})), "Granted/QuotaAvailable");
+    desk.take_records();
+    desk.apply(&claims(), "proj-abc", "c", claim(&[(CPU, "20")], json!({}))).unwrap_err();
+    let denials = desk.book(Book::Denials);
+    assert_eq!(denials.len(), 1, "{denials:?}");
+    assert_eq!((&denials[0]["refused"]["name"], &denials[0]["reason"]), (&json!("c"), &json!("QuotaNeverFits")));
+}
