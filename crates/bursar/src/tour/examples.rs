@@ -55,6 +55,18 @@ pub static ALL: &[Example] = &[
         "05-one-more.yaml",
         "06-cannot-be-enforced.yaml",
     ),
+    example!(
+        "datum",
+        "01-definitions.yaml",
+        "02-project.yaml",
+        "03-grant.yaml",
+        "04-claim.yaml",
+        "05-claim-too-large.yaml",
+        "06-instances.yaml",
+        "07-instance.yaml",
+        "08-instance-too-large.yaml",
+        "09-plans.yaml",
+    ),
 ];
 
 pub fn find(name: &str) -> Option<&'static Example> {

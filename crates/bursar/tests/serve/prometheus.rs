@@ -32,13 +32,21 @@ fn alert_rules_are_valid_and_fire_when_they_should() {
     let folder = deploy("prometheus");
     promtool(
         &folder,
-        &["check", "rules", "bursar-rules.yaml", "capsule-rules.yaml", "karmada-rules.yaml", "orgs-rules.yaml"],
+        &[
+            "check",
+            "rules",
+            "bursar-rules.yaml",
+            "capsule-rules.yaml",
+            "karmada-rules.yaml",
+            "orgs-rules.yaml",
+            "datum-rules.yaml",
+        ],
     )
     .expect("valid rules");
     promtool(&folder, &["test", "rules", "rules-test.yaml"]).expect("rules that fire");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let tests = read("rules-test.yaml");
-    for family in ["bursar", "capsule", "karmada", "orgs"] {
+    for family in ["bursar", "capsule", "karmada", "orgs", "datum"] {
         let (source, made) = (read(&format!("{family}-rules.yaml")), read(&format!("{family}-prometheusrule.yaml")));
         let groups = made.split_once("\nspec:\n").expect("a PrometheusRule has a spec").1;
         let body = source.lines().filter(|line| !line.starts_with('#'));
@@ -138,9 +146,14 @@ impl Prometheus {
     fn start(server: &Server, token: &str) -> Prometheus {
         let folder = server.folder.join("prometheus");
         std::fs::create_dir(&folder).expect("a folder");
-        for name in
-            ["prometheus.yaml", "bursar-rules.yaml", "capsule-rules.yaml", "karmada-rules.yaml", "orgs-rules.yaml"]
-        {
+        for name in [
+            "prometheus.yaml",
+            "bursar-rules.yaml",
+            "capsule-rules.yaml",
+            "karmada-rules.yaml",
+            "orgs-rules.yaml",
+            "datum-rules.yaml",
+        ] {
             let text = std::fs::read_to_string(deploy("prometheus").join(name)).expect("a file");
             let text = text.replace("127.0.0.1:6443", &server.address()).replace("_interval: 15s", "_interval: 1s");
             std::fs::write(folder.join(name), text).expect("writes");

@@ -14,6 +14,7 @@ fn every_tour_plays_to_its_end() {
     assert!(out.contains("$ kubectl create -f 02-quota.yaml\n  resourcequota/compute created"), "{out}");
     assert!(out.contains("Custom quotas and resource pools\n================================"), "{out}");
     assert!(out.contains("One quota over many clusters\n==="), "{out}");
+    assert!(out.contains("Definitions, grants and claims\n==="), "{out}");
     assert!(out.contains("solar-pool   True    reconciled   False   claim is unused"), "{out}");
 }
 
@@ -39,5 +40,5 @@ fn the_tour_also_plays_with_real_kubectl() {
 fn an_unknown_tour_names_the_known_ones() {
     let output = Command::new(env!("CARGO_BIN_EXE_bursar")).args(["tour", "nosuch"]).output().expect("bursar runs");
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("there are: kubernetes, capsule, karmada"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there are: kubernetes, capsule, karmada, datum"));
 }
