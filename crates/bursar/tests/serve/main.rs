@@ -7,6 +7,7 @@ mod bench;
 mod bodies;
 mod capsule;
 mod compare;
+mod datum;
 mod definitions;
 mod encryption;
 mod etcd;
