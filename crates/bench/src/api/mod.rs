@@ -4,6 +4,7 @@
 //! between neighbours in time. In every figure that ends in `_vs_kube` ours is divided by theirs.
 
 pub mod capsule;
+pub mod datum;
 mod http;
 pub mod karmada;
 mod load;

@@ -19,9 +19,11 @@ pub struct Options {
     pub pods: u64,
     pub bindings: u64,
     pub scheduled: u64,
+    pub denied: u64,
+    pub raised: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|stall [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|stall [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -39,6 +41,9 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|stall [OPTI
  karmada:
   --bindings N       bindings in the large namespace (10000)
   --scheduled N      bindings that are scheduled (2000)
+ datum:
+  --denied N         claims that wait for one grant (100000)
+  --raised N         how many of them it is raised for (1000)
  stall:
   --pods N           pods stored before anything is measured (300000)";
 
@@ -60,6 +65,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         pods: 300_000,
         bindings: 10_000,
         scheduled: 2_000,
+        denied: 100_000,
+        raised: 1_000,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -78,6 +85,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--pods" => options.pods = number(word()?)?,
             "--bindings" => options.bindings = number(word()?)?,
             "--scheduled" => options.scheduled = number(word()?)?,
+            "--denied" => options.denied = number(word()?)?,
+            "--raised" => options.raised = number(word()?)?,
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

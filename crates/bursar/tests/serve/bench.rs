@@ -46,6 +46,14 @@ fn karmada() {
 }
 
 #[test]
+fn datum() {
+    let figures = figures("datum --rounds 1 --millis 200 --denied 300 --raised 120");
+    for name in ["claim_over_create", "object_with_claim_over_create", "raise_100k_ms", "raise_100k_worst_write_ms"] {
+        assert!(figures[name] > 0.0, "{figures:?}");
+    }
+}
+
+#[test]
 fn stall() {
     let figures = figures("stall --millis 200 --pods 6600");
     for phase in ["idle", "install", "relabel", "audit", "delete"] {
