@@ -1,25 +1,32 @@
 //! What an environment takes: what is allocated for it, and what it was promised and does not have yet.
 //!
-//! A group is the instances of one process type of one environment. Its target is as many of the desired release as were asked
-//! for, with one more while a rollout surges. Instances that fill a slot of the target count once, as part of it; those that
-//! drain because the group was scaled down count beside it until they are stopped. So what was accepted is charged before
-//! anything is allocated, and to allocate it takes no more.
+//! A group is the instances of one process type of one environment. It has as many slots as were asked for, and one more while
+//! a rollout surges. A slot is charged for what fills it or for one of the desired release, whichever is more; instances beyond
+//! the slots, and those that drain because the group was scaled down, count beside them until they are stopped.
+//!
+//! So what was accepted is charged before anything is allocated, whatever the sizes are that a rollout comes from and goes to,
+//! and nothing that becomes of an instance takes more: what follows from a write is never refused, and so it must not grow.
+//! That holds because an instance comes only into a slot that is free ([`enters`]), and is scaled down only where there are more
+//! than slots ([`leaves`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::fields::{given, text};
+use quantity::Amount;
 use serde_json::{Map, Value};
 
 use super::footprint::Footprint;
-use super::names::{INSTANCES, ORGS};
+use super::guard::conflict;
+use super::names::{ENVS, INSTANCES, ORGS, env_name};
 use super::numbers::{self, NUMBER_MAX};
 use super::usage::counts;
-use crate::{Must, Parsed, PolicyObject, Refusal, View, World};
+use crate::{Change, Must, Parsed, PolicyObject, Refusal, View};
 
 /// What of an instance its group asks for.
 #[derive(Clone, Debug)]
 pub struct InstanceFacts {
+    pub name: String,
     pub env: String,
     pub process_type: String,
     pub counts: bool,
@@ -34,7 +41,8 @@ impl InstanceFacts {
         let state = text(spec, &["desired_state"]);
         let scaled_down = state == "draining" && text(spec, &["drain_reason"]) == "scale_down";
         InstanceFacts {
-            env: super::names::env_name(text(spec, &["app"]), text(spec, &["env"])),
+            name: text(object, &["metadata", "name"]).into(),
+            env: env_name(text(spec, &["app"]), text(spec, &["env"])),
             process_type: text(spec, &["process_type"]).into(),
             counts: counts(state),
             fills: counts(state) && !scaled_down,
@@ -49,9 +57,43 @@ impl InstanceFacts {
 
 #[derive(Default)]
 struct Group {
-    counted: Footprint,
-    filled: Footprint,
-    target: Footprint,
+    /// What drains because the group was scaled down.
+    beside: Footprint,
+    /// What fills slots, or is more than there are.
+    filling: Vec<Footprint>,
+    slots: i64,
+    /// One of the desired release.
+    unit: Footprint,
+}
+
+impl Group {
+    /// What it takes; nothing where that is more than can be counted.
+    fn taken(&self) -> Option<Footprint> {
+        let sum = self.filling.iter().try_fold(self.beside, |sum, one| sum.plus(*one))?;
+        let slots = usize::try_from(self.slots).ok()?;
+        let filled = self.filling.len().min(slots);
+        let free = i64::try_from(slots - filled).ok()?;
+        sum.plus(self.unit.times(free)?)?.plus(self.lacking(filled)?)
+    }
+
+    /// What the slots that are filled would take more if they all had the desired release. Of too many the smallest are taken for
+    /// those that stay: whoever goes, it is no more.
+    fn lacking(&self, filled: usize) -> Option<Footprint> {
+        let mut lacking = Footprint::NONE;
+        let mut memory: Vec<i64> = self.filling.iter().map(|one| one.memory_bytes).collect();
+        memory.sort_unstable();
+        for has in memory.into_iter().take(filled) {
+            let more = self.unit.memory_bytes.checked_sub(has)?.max(0);
+            lacking.memory_bytes = lacking.memory_bytes.checked_add(more)?;
+        }
+        let mut cpu: Vec<Amount> = self.filling.iter().map(|one| one.cpu).collect();
+        cpu.sort_unstable();
+        for has in cpu.into_iter().take(filled) {
+            let more = self.unit.cpu.checked_sub(has)?.max(Amount::ZERO);
+            lacking.cpu = lacking.cpu.checked_add(more)?;
+        }
+        Some(lacking)
+    }
 }
 
 /// Whether an organization reserves what it accepts.
@@ -59,8 +101,8 @@ pub fn reserves(org: &Value) -> bool {
     text(org, &["spec", "reservations"]) != "check"
 }
 
-/// The target of one process type: so many of its unit, and what a surge holds.
-pub fn target(process: &Value) -> Result<Footprint, String> {
+/// How many slots a process type has, and what one of the desired release takes.
+fn slots(process: &Value) -> Result<(i64, Footprint), String> {
     let desired = match given(process, &["desired"]) {
         None => 0,
         Some(value) => numbers::whole(value).map_err(|why| format!("desired: {why}"))?,
@@ -70,7 +112,13 @@ pub fn target(process: &Value) -> Result<Footprint, String> {
         Some(unit) => Footprint::of_one(unit)?,
     };
     let surge = i64::from(text(process, &["rollout", "mode"]) == "surge");
-    unit.times(desired.saturating_add(surge)).ok_or_else(|| "it asks for more than can be counted".into())
+    Ok((desired.saturating_add(surge), unit))
+}
+
+/// What one process type wants: all its slots, with the desired release.
+pub fn target(process: &Value) -> Result<Footprint, String> {
+    let (slots, unit) = slots(process)?;
+    unit.times(slots).ok_or_else(|| "it asks for more than can be counted".into())
 }
 
 /// What an environment takes with these instances.
@@ -85,24 +133,23 @@ fn held<'a>(
     for one in instances.filter(|one| one.env == env && one.counts) {
         let footprint = one.footprint.ok_or("one of its instances does not say what it takes")?;
         let group = groups.entry(&one.process_type).or_default();
-        group.counted = group.counted.plus(footprint).ok_or_else(too_much)?;
-        if one.fills {
-            group.filled = group.filled.plus(footprint).ok_or_else(too_much)?;
+        match one.fills {
+            true => group.filling.push(footprint),
+            false => group.beside = group.beside.plus(footprint).ok_or_else(too_much)?,
         }
     }
     let none = Map::new();
     let processes = given(spec, &["processes"]).and_then(Value::as_object).unwrap_or(&none);
     if reserves {
         for (name, process) in processes {
-            let target = target(process).map_err(|why| format!("process type {name:?}: {why}"))?;
-            groups.entry(name).or_default().target = target;
+            let (slots, unit) = slots(process).map_err(|why| format!("process type {name:?}: {why}"))?;
+            let group = groups.entry(name).or_default();
+            (group.slots, group.unit) = (slots, unit);
         }
     }
     let mut sum = Footprint::NONE;
     for group in groups.values() {
-        let beside = group.counted.minus(group.filled).ok_or_else(too_much)?;
-        let taken = beside.plus(group.filled.max(group.target)).ok_or_else(too_much)?;
-        sum = sum.plus(taken).ok_or_else(too_much)?;
+        sum = group.taken().and_then(|taken| sum.plus(taken)).ok_or_else(too_much)?;
     }
     let fits = sum.instances <= NUMBER_MAX && sum.memory_bytes <= NUMBER_MAX;
     if fits { Ok(sum) } else { Err(too_much()) }
@@ -127,7 +174,107 @@ pub fn env(object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> 
     Ok(Must::differ(object.object, env))
 }
 
-/// What is allocated for an organization and in which groups: for whoever plans.
-pub fn instances(world: &dyn World, org: &str) -> Vec<Parsed> {
-    world.parsed(&INSTANCES.resource(), org, &InstanceFacts::parse)
+/// How a group stands in a step: its slots, what fills them, and its process type as its environment has it.
+struct Standing {
+    slots: i64,
+    filled: i64,
+    process: Value,
+    /// Whether the instance that is asked about fills one of them.
+    has: bool,
+}
+
+/// The group of an instance with this spec; `one` is the instance that is asked about.
+fn standing(org: &str, spec: &Value, one: &str, view: &dyn View) -> Result<Standing, Refusal> {
+    let env = env_name(text(spec, &["app"]), text(spec, &["env"]));
+    let process_type = text(spec, &["process_type"]);
+    let stored = view.get(&ENVS.resource(), org, &env).unwrap_or_default();
+    let process = stored["spec"]["processes"][process_type].clone();
+    let (slots, _) = slots(&process).map_err(|why| Refusal::forbidden(format!("environment {env:?}: {why}")))?;
+    let instances = view.parsed(&INSTANCES.resource(), org, &InstanceFacts::parse);
+    let filling = instances.iter().filter_map(|one| one.downcast_ref::<InstanceFacts>());
+    let filling = filling.filter(|one| one.fills && one.env == env && one.process_type == process_type);
+    let (mut filled, mut has) = (0, false);
+    for instance in filling {
+        filled += 1;
+        has |= instance.name == one;
+    }
+    Ok(Standing { slots, filled, process, has })
+}
+
+/// A new instance comes into a free slot of its group, or into that of the one it replaces, with what the group wants now.
+pub fn enters(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Refusal> {
+    let group = standing(change.namespace, spec, text(spec, &["replaces"]), view)?;
+    let filled = group.filled - i64::from(group.has);
+    if filled >= group.slots {
+        let why = format!("its group wants {} instances, and they are there", group.slots);
+        return Err(conflict("nothing_wanted", why));
+    }
+    let wanted = Footprint::of_one(&group.process["unit"]).ok();
+    if wanted != Footprint::of_one(&spec["resources"]).ok() || group.process["release"] != spec["release"] {
+        return Err(conflict("group_changed", "its group wants another release by now"));
+    }
+    Ok(())
+}
+
+/// An instance drains because its group was scaled down where there are more than are wanted.
+pub fn leaves(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refusal> {
+    let (was, is) = (InstanceFacts::read(change.old), InstanceFacts::read(new));
+    if !was.fills || is.fills || !is.counts {
+        return Ok(());
+    }
+    let group = standing(change.namespace, &new["spec"], "", view)?;
+    if group.filled > group.slots {
+        return Ok(());
+    }
+    let why = format!("its group wants {} instances and has {}: none is to go", group.slots, group.filled);
+    Err(conflict("instance_wanted", why))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn size() -> impl Strategy<Value = Footprint> {
+        (1i64..6, 1i64..6).prop_map(|(memory_bytes, cpu)| Footprint {
+            instances: 1,
+            memory_bytes,
+            cpu: Amount::from_units(cpu),
+        })
+    }
+
+    fn is_within(one: Footprint, other: Footprint) -> bool {
+        one.max(other) == other
+    }
+
+    proptest! {
+        /// Of whatever sizes a group is: what becomes of one of its instances takes no more than was charged.
+        #[test]
+        fn nothing_that_becomes_of_an_instance_takes_more(
+            filling in prop::collection::vec(size(), 0..6), unit in size(), slots in 0i64..6, at in 0usize..6,
+        ) {
+            let group = |filling: Vec<Footprint>, beside: Footprint| Group { beside, filling, slots, unit };
+            let before = group(filling.clone(), Footprint::NONE).taken().unwrap();
+            let sum = filling.iter().fold(Footprint::NONE, |sum, one| sum.plus(*one).unwrap());
+            prop_assert!(is_within(sum, before), "all that is there is charged");
+            prop_assert!(is_within(unit.times(slots).unwrap(), before), "all that is wanted is charged");
+            let count = i64::try_from(filling.len()).unwrap();
+            if count < slots {
+                let more = [filling.clone(), vec![unit]].concat();
+                prop_assert_eq!(group(more, Footprint::NONE).taken().unwrap(), before, "it comes");
+            }
+            if at < filling.len() {
+                let mut fewer = filling.clone();
+                let one = fewer.remove(at);
+                prop_assert!(is_within(group(fewer.clone(), Footprint::NONE).taken().unwrap(), before), "it stops");
+                if count > slots {
+                    prop_assert!(is_within(group(fewer.clone(), one).taken().unwrap(), before), "it drains");
+                } else {
+                    fewer.push(unit);
+                    prop_assert!(is_within(group(fewer, Footprint::NONE).taken().unwrap(), before), "it is replaced");
+                }
+            }
+        }
+    }
 }

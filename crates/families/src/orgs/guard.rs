@@ -7,6 +7,7 @@ use kinds::fields::{items, text};
 use rules::GroupResource;
 use serde_json::Value;
 
+use super::groups;
 use super::names::*;
 use crate::{Change, Plural, Refusal, RefusalCause, View};
 
@@ -47,6 +48,7 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     match change.new {
         None => deleted(change, view),
         Some(new) if change.old.is_null() => created(change, &new["spec"], view),
+        Some(new) if INSTANCES.is(change.resource) => groups::leaves(change, new, view),
         Some(_) => Ok(()),
     }
 }
@@ -74,8 +76,9 @@ fn has(view: &dyn View, plural: Plural, namespace: &str, name: &str) -> bool {
 /// What a new object refers to is there at the moment it is stored.
 fn created(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Refusal> {
     let org = change.namespace;
-    if !is_global(Plural(GROUP, plural_of(change.resource))) && !ORGS.is(change.resource) && !has(view, ORGS, org, org)
-    {
+    // An organization comes with the key of the command that makes it.
+    let comes_first = ORGS.is(change.resource) || IDEMPOTENCY_KEYS.is(change.resource);
+    if !is_global(Plural(GROUP, plural_of(change.resource))) && !comes_first && !has(view, ORGS, org, org) {
         return Err(conflict("org_not_found", format!("there is no organization {org:?}")));
     }
     let missing = |code: &str, what: &str, name: &str| Err(conflict(code, format!("there is no {what} {name:?}")));
@@ -104,6 +107,7 @@ fn created(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Ref
         }
     }
     if is(INSTANCES) {
+        groups::enters(change, spec, view)?;
         return allocated(change, spec, view);
     }
     if is(EXEC_SESSIONS) && !has(view, INSTANCES, org, text(spec, &["instance"])) {
@@ -133,7 +137,7 @@ fn attached(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Re
     Ok(())
 }
 
-/// A volume is used by one instance at a time, and an instance is one of a group that wants it.
+/// A volume is used by one instance at a time; who is replaced gives it on.
 fn allocated(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Refusal> {
     let volumes: Vec<&str> = items(spec, &["volumes"]).iter().filter_map(Value::as_str).collect();
     if volumes.is_empty() {
@@ -142,7 +146,8 @@ fn allocated(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), R
     for one in view.list(&INSTANCES.resource(), change.namespace) {
         let theirs = items(&one, &["spec", "volumes"]);
         let uses = |volume: &&&str| theirs.iter().any(|their| their.as_str() == Some(**volume));
-        let running = text(&one, &["spec", "desired_state"]) == "running";
+        let given_on = text(spec, &["replaces"]) == text(&one, &["metadata", "name"]);
+        let running = text(&one, &["spec", "desired_state"]) == "running" && !given_on;
         if let Some(volume) = volumes.iter().find(uses).filter(|_| running) {
             return Err(conflict("volume_in_use", format!("volume {volume:?} is in use by an instance")));
         }

@@ -148,6 +148,11 @@ fn shape_volume(object: &PolicyObject<'_>, view: &dyn View) -> Must {
     let mut volume = object.object.clone();
     if let Some(Value::Object(spec)) = volume.get_mut("spec") {
         spec.insert("snapshots_max".into(), most);
+        // When an override ends, another limit may be in force.
+        match limits.until_ms {
+            Some(until_ms) => drop(spec.insert("snapshots_expires_at_ms".into(), json!(until_ms))),
+            None => drop(spec.remove("snapshots_expires_at_ms")),
+        }
     }
     Must::differ(object.object, volume)
 }

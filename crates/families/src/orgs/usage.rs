@@ -120,6 +120,9 @@ fn take(subject: &Subject<'_>, out: &mut Verdict) -> Result<(), String> {
     } else if is(VOLUMES) {
         charge(Dimension::Volumes, 1);
         charge(Dimension::VolumeBytes, numbers::whole(spec.get("size_bytes").unwrap_or(&Value::Null))?);
+        if let Some(until_ms) = given(spec, &["snapshots_expires_at_ms"]).and_then(Value::as_i64) {
+            out.holds_until(until_ms);
+        }
     } else if is(ATTACHMENTS) {
         charge(Dimension::Attachments, 1);
     } else if is(RESTORE_JOBS) {

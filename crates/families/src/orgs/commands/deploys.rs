@@ -91,9 +91,18 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
             }),
         );
     }
-    // What the release no longer has is scaled to nothing, and drains.
+    // What the release no longer has is scaled to nothing, and drains; when nothing is left of it, it is forgotten.
+    let instances = asking.list(INSTANCES);
+    let is_left = |process_type: &str| {
+        instances.iter().any(|one| {
+            let spec = one.spec();
+            env_name(text(spec, &["app"]), text(spec, &["env"])) == name
+                && text(spec, &["process_type"]) == process_type
+        })
+    };
     for (process_type, old) in stored.spec()["processes"].as_object().into_iter().flatten() {
-        if !released.contains_key(process_type) {
+        let had = old["desired"].as_i64().unwrap_or(0) > 0;
+        if !released.contains_key(process_type) && (had || is_left(process_type)) {
             let mut gone = old.clone();
             gone["desired"] = json!(0);
             if let Some(fields) = gone.as_object_mut() {
@@ -198,19 +207,23 @@ fn forget_old(asking: &mut Asking<'_>, out: &mut Outcome, env: &str) {
     }
 }
 
-/// How a rollout goes, as the scheduler finds: forward only.
+/// How a rollout goes, as the scheduler finds: forward only. One that surges may come to drain first; none goes back to a surge.
 pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let body = Body::of(given.body, &["state", "message", "mode"])?;
     let state = body.word("state", &["rolling", "succeeded", "failed"])?;
     let state = state.ok_or_else(|| Problem::invalid("state", "it is missing"))?;
+    let mode = body.word("mode", &["drain_first"])?;
     let stored = asking.load(DEPLOYS, given.name("deploy"))?;
     let order = ["queued", "rolling", "succeeded", "failed"];
     let place = |state: &str| order.iter().position(|one| *one == state).unwrap_or(0).min(2);
     let was = text(stored.spec(), &["state"]).to_owned();
-    if was == state {
+    let surges = |one: &Value| text(one, &["mode"]) == "surge";
+    let downgrades =
+        mode.is_some() && stored.spec()["processes"].as_object().is_some_and(|all| all.values().any(surges));
+    if was == state && !downgrades {
         return Ok(Outcome::as_it_was(&stored));
     }
-    if place(state) <= place(&was) {
+    if place(state) < place(&was) || (place(state) == place(&was) && place(state) == 2) {
         return Err(Problem::conflict("deploy_ended", format!("the deploy is {was} already")));
     }
     let mut spec = stored.spec().clone();
@@ -222,25 +235,49 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let ended = place(state) == 2;
     if ended {
         spec["ended_at"] = json!(time::text(asking.around.now_ms));
-        let name = env_name(text(&spec, &["app"]), text(&spec, &["env"]));
-        if let Some(env) = asking.find(ENVS, &name) {
-            let mut env_spec = env.spec().clone();
-            for process in env_spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
-                if text(process, &["rollout", "deploy"]) == stored.name
-                    && let Some(fields) = process.as_object_mut()
-                {
-                    fields.remove("rollout");
-                }
-            }
-            if env_spec != *env.spec() {
-                let payload = json!({"deploy_id": stored.name, "state": state});
-                asking.change(&mut out, &env, env_spec, &[("env.rollout_ended", payload)]);
-            }
+        let payload = json!({"deploy_id": stored.name, "state": state});
+        let end = |process: &mut Map<String, Value>| drop(process.remove("rollout"));
+        change_rollout(asking, &mut out, &stored, ("env.rollout_ended", payload), end);
+    } else if downgrades {
+        for mode in
+            spec["processes"].as_object_mut().into_iter().flatten().map(|(_, mode)| mode).filter(|one| surges(one))
+        {
+            mode["mode"] = json!("drain_first");
         }
+        let payload = json!({"deploy_id": stored.name, "mode": "drain_first"});
+        let slow = |process: &mut Map<String, Value>| {
+            if process.get("rollout").is_some_and(surges) {
+                process["rollout"]["mode"] = json!("drain_first");
+            }
+        };
+        change_rollout(asking, &mut out, &stored, ("env.rollout_downgraded", payload), slow);
     }
-    let payload = json!({"old": was, "new": state});
+    let payload = json!({"old": was, "new": state, "mode": mode});
     let object = asking.change(&mut out, &stored, spec, &[("deploy.status_changed", payload)]);
     Ok(out.showing(&object))
+}
+
+/// Changes what an environment's process types say of one rollout.
+fn change_rollout(
+    asking: &mut Asking<'_>,
+    out: &mut Outcome,
+    deploy: &Stored,
+    event: (&str, Value),
+    change: impl Fn(&mut Map<String, Value>),
+) {
+    let name = env_name(text(deploy.spec(), &["app"]), text(deploy.spec(), &["env"]));
+    let Some(env) = asking.find(ENVS, &name) else { return };
+    let mut spec = env.spec().clone();
+    for process in spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
+        if text(process, &["rollout", "deploy"]) == deploy.name
+            && let Some(fields) = process.as_object_mut()
+        {
+            change(fields);
+        }
+    }
+    if spec != *env.spec() {
+        asking.change(out, &env, spec, &[event]);
+    }
 }
 
 /// New secrets: their values go into a Secret, their names into the bundle, and what runs is replaced.

@@ -13,7 +13,7 @@ use crate::Plural;
 pub fn state(object: &Value) -> Value {
     let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
     if let Value::Object(fields) = &mut spec {
-        for derived in ["held", "charged_bindings", "snapshots_max"] {
+        for derived in ["held", "charged_bindings", "snapshots_max", "snapshots_expires_at_ms"] {
             fields.remove(derived);
         }
     }

@@ -13,6 +13,8 @@ use super::work::{Asking, Done, Outcome, Stored};
 
 /// How long a draining instance may take.
 pub const DRAIN_GRACE_SECONDS: i64 = 10;
+/// Why an instance is to go.
+const REASONS: [&str; 5] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed"];
 const STATUSES: [&str; 5] = ["booting", "ready", "draining", "failed", "stopped"];
 
 pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -42,7 +44,7 @@ pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         Some(_) => return Err(Problem::invalid("volumes", "it is not a list of at most 16 volumes")),
     };
     let name = asking.new_id("i");
-    let spec = json!({
+    let mut spec = json!({
         "app": app, "env": env, "process_type": process_type, "node": node, "desired_state": "running",
         "release": process["release"], "deploy": process["rollout"]["deploy"], "resources": resources,
         "secrets_version": process["secrets_version"], "overlay_ipv6": body.text("overlay_ipv6")?,
@@ -52,12 +54,16 @@ pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
     let mut out = Outcome::new(Done::Created);
     // What is replaced gives its slot in the same step: a group over a lowered limit does not erode.
     if let Some(replaced) = body.text("replaces")? {
+        spec["replaces"] = json!(replaced);
         let replaced = asking.load(INSTANCES, replaced)?;
         let group = |spec: &Value| ["app", "env", "process_type"].map(|field| text(spec, &[field]).to_owned());
         if group(replaced.spec()) != [app, env, process_type].map(str::to_owned) {
             return Err(Problem::invalid("replaces", "it is of another group"));
         }
-        let reason = body.text("replaces_reason")?.unwrap_or("rollout_replace");
+        if text(replaced.spec(), &["desired_state"]) == "stopped" {
+            return Err(Problem::conflict("instance_stopped", "a slot is given on once"));
+        }
+        let reason = body.word("replaces_reason", &REASONS)?.unwrap_or("rollout_replace");
         change_state(asking, &mut out, &replaced, "stopped", reason);
     }
     let payload = json!({
@@ -98,8 +104,7 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let body = Body::of(given.body, &["desired_state", "reason"])?;
     let state = body.word("desired_state", &["draining", "stopped"])?;
     let state = state.ok_or_else(|| Problem::invalid("desired_state", "it is missing"))?;
-    let reasons = ["scale_down", "rollout_replace", "node_draining", "node_offline"];
-    let reason = body.word("reason", &reasons)?.unwrap_or_default();
+    let reason = body.word("reason", &REASONS)?.unwrap_or_default();
     let stored = asking.load_to_change(INSTANCES, given.name("instance"))?;
     let was = text(stored.spec(), &["desired_state"]);
     if was == state {
@@ -133,7 +138,14 @@ pub fn report(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pro
     }
     let mut spec = stored.spec().clone();
     let reason = body.text("reason")?;
+    let failed_at = match status {
+        "failed" => json!(asking.around.now_ms),
+        _ => spec["reported"]["failed_at_ms"].clone(),
+    };
     spec["reported"] = json!({"status": status, "reason": reason, "at_ms": asking.around.now_ms});
+    if !failed_at.is_null() {
+        spec["reported"]["failed_at_ms"] = failed_at;
+    }
     let payload = json!({"old": was, "new": status, "reason": reason});
     let mut out = Outcome::new(Done::Changed);
     let object = asking.change(&mut out, &stored, spec, &[("instance.status_changed", payload)]);

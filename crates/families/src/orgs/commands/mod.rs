@@ -114,8 +114,22 @@ pub struct Around<'a> {
     pub no_surge_for: Vec<Violation>,
 }
 
+/// The longest event. What it tells of is an object of the same length, so that this bounds those, too.
+pub const EVENT_BYTES_MAX: usize = 192 * 1024;
+
 /// What a command comes to.
 pub fn run(op: Op, given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let outcome = made(op, given, asking)?;
+    match outcome.events.iter().map(|event| event.to_string().len()).max() {
+        Some(bytes) if bytes > EVENT_BYTES_MAX => {
+            let why = format!("what it changes takes {bytes} bytes to tell, and there may be {EVENT_BYTES_MAX}");
+            Err(Problem::invalid("body", why))
+        }
+        _ => Ok(outcome),
+    }
+}
+
+fn made(op: Op, given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     match op {
         Op::CreateOrg => operator::create_org(given, asking),
         Op::DeleteOrg => operator::delete_org(given, asking),

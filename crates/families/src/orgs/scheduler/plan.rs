@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::dimensions::Dimension;
 use super::super::names::env_name;
 use super::place::{Need, choose};
-use super::state::{Group, Instance, Objects, Room, groups, nodes, rooms};
+use super::state::{Group, Instance, Objects, Room, Seen, groups, instance, nodes, rooms};
 
 /// Allocations of one pass; the next follows at once.
 pub const ALLOCATIONS_MAX: usize = 64;
@@ -24,11 +24,34 @@ const FAILURES_MAX: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    Allocate { group: String, org: String, body: Value },
-    SetState { org: String, instance: String, state: &'static str, reason: String },
-    Remove { org: String, instance: String },
-    Deploy { org: String, deploy: String, state: &'static str, message: Option<String> },
-    Status { org: String, env: String, groups: Value },
+    Allocate {
+        group: String,
+        org: String,
+        body: Value,
+    },
+    SetState {
+        org: String,
+        instance: String,
+        state: &'static str,
+        reason: String,
+    },
+    Remove {
+        org: String,
+        instance: String,
+    },
+    /// Where a rollout has got to; `drains_first` if it no longer surges.
+    Deploy {
+        org: String,
+        deploy: String,
+        state: &'static str,
+        message: Option<String>,
+        drains_first: bool,
+    },
+    Status {
+        org: String,
+        env: String,
+        groups: Value,
+    },
 }
 
 /// A group whose allocation was refused for quota although it seemed to fit.
@@ -88,6 +111,8 @@ struct Wants {
     actions: Vec<Action>,
     reason: Option<String>,
     unmet: usize,
+    /// Whether all that is wanted is there, and one more is to come so that an old one can go.
+    only_surges: bool,
 }
 
 /// What to do, in order.
@@ -95,15 +120,14 @@ pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
     let mut nodes = nodes(objects, now_ms);
     let mut rooms = rooms(&objects.orgs);
     let groups = groups(objects);
-    let alive: BTreeMap<String, bool> = nodes.iter().map(|node| (node.name.clone(), node.is_eligible)).collect();
-    let gone = gone_nodes(objects, &alive);
-    let mut wants: Vec<Wants> = groups.iter().map(|group| wants(group, &gone, now_ms)).collect();
+    let places = Places::of(objects);
+    let mut wants: Vec<Wants> = groups.iter().map(|group| wants(group, &places, now_ms)).collect();
     let mut actions: Vec<Action> = wants.iter_mut().flat_map(|one| std::mem::take(&mut one.actions)).collect();
     actions.extend(
         objects
             .instances
             .iter()
-            .filter(|one| is_over(&one.spec, &gone))
+            .filter(|one| is_over(one, &places, now_ms))
             .map(|one| Action::Remove { org: one.org.clone(), instance: one.name.clone() }),
     );
 
@@ -142,6 +166,7 @@ pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
     for one in &mut wants {
         one.unmet += one.allocations.len();
     }
+    actions.extend(downgrades(objects, &groups, &wants));
     actions.extend(deploys(objects, &groups, &wants, now_ms));
     actions.extend(statuses(objects, &groups, &wants));
     actions
@@ -149,28 +174,46 @@ pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
 
 /// The organizations for which something is to be allocated: of those it has to be known what they may have.
 pub fn asking(objects: &Objects, now_ms: i64) -> BTreeSet<String> {
-    let alive = nodes(objects, now_ms).into_iter().map(|node| (node.name, node.is_eligible)).collect();
-    let gone = gone_nodes(objects, &alive);
+    let places = Places::of(objects);
     let groups = groups(objects);
-    let asking = groups.iter().filter(|group| !wants(group, &gone, now_ms).allocations.is_empty());
+    let asking = groups.iter().filter(|group| !wants(group, &places, now_ms).allocations.is_empty());
     asking.map(|group| group.org.clone()).collect()
 }
 
-/// Nodes whose instances are lost.
-fn gone_nodes(objects: &Objects, alive: &BTreeMap<String, bool>) -> Vec<String> {
-    let lost = |state: &str, name: &str| matches!(state, "offline" | "disabled") || !alive.contains_key(name);
-    let listed = objects.nodes.iter().filter(|node| lost(node.spec["state"].as_str().unwrap_or(""), &node.name));
-    listed.map(|node| node.name.clone()).collect()
+/// Nodes that instances are not left on.
+struct Places {
+    /// What they ran is lost.
+    gone: Vec<String>,
+    /// What they run goes elsewhere, one of a group after the other.
+    draining: Vec<String>,
+}
+
+impl Places {
+    fn of(objects: &Objects) -> Places {
+        let known: BTreeSet<&str> = objects.nodes.iter().map(|node| node.name.as_str()).collect();
+        let within = |states: &[&str]| -> Vec<String> {
+            let within =
+                objects.nodes.iter().filter(|node| states.contains(&node.spec["state"].as_str().unwrap_or("")));
+            within.map(|node| node.name.clone()).collect()
+        };
+        let mut gone = within(&["offline", "disabled"]);
+        let used = objects.instances.iter().filter_map(|one| one.spec["node"].as_str());
+        gone.extend(used.filter(|node| !known.contains(node)).map(str::to_owned));
+        gone.sort();
+        gone.dedup();
+        Places { gone, draining: within(&["draining"]) }
+    }
 }
 
 /// Whether nothing of an instance is left to wait for.
-fn is_over(spec: &Value, gone: &[String]) -> bool {
-    let of = |field: &str| spec[field].as_str().unwrap_or_default();
-    let confirmed = spec["reported"]["status"] == "stopped" || gone.iter().any(|node| node == of("node"));
-    of("desired_state") == "stopped" && confirmed
+fn is_over(seen: &Seen, nodes: &Places, now_ms: i64) -> bool {
+    let one = instance(seen);
+    let confirmed = one.reported == "stopped" || nodes.gone.contains(&one.node);
+    // That it failed is remembered for as long as failures are counted.
+    one.desired_state == "stopped" && confirmed && !one.has_failed(now_ms)
 }
 
-fn wants(group: &Group, gone: &[String], now_ms: i64) -> Wants {
+fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
     let mut out = Wants::default();
     let set = |one: &Instance, state: &'static str, reason: &str| Action::SetState {
         org: group.org.clone(),
@@ -178,40 +221,44 @@ fn wants(group: &Group, gone: &[String], now_ms: i64) -> Wants {
         state,
         reason: reason.to_owned(),
     };
-    let mut running: Vec<&Instance> = Vec::new();
-    let mut leaving = 0;
-    for one in &group.instances {
-        let lost = gone.contains(&one.node);
-        let drained = matches!(one.reported.as_str(), "stopped" | "failed") || now_ms >= one.drain_until_ms || lost;
-        match one.desired_state.as_str() {
-            "running" if lost => out.allocations.push_back(Some(one.id.clone())),
-            "running" => running.push(one),
-            "draining" if one.drain_reason == "scale_down" && drained => {
-                out.actions.push(set(one, "stopped", "scale_down"));
-            }
-            "draining" if one.drain_reason == "scale_down" => {}
-            "draining" => {
-                leaving += 1;
-                // A volume is free when its instance has stopped, and not before.
-                let slot = group.volumes.is_empty() || one.reported == "stopped" || lost;
-                let still_wanted = i64::try_from(running.len()).unwrap_or(i64::MAX) < group.desired;
-                match (drained, slot && still_wanted && group.mode != "surge") {
-                    (true, true) => out.allocations.push_back(Some(one.id.clone())),
-                    (true, false) if group.volumes.is_empty() || group.mode == "surge" => {
-                        out.actions.push(set(one, "stopped", &one.drain_reason));
-                    }
-                    _ => {}
-                }
-            }
-            _ => {}
+    let is_lost = |one: &&Instance| nodes.gone.contains(&one.node);
+    let has_drained = |one: &&Instance| {
+        matches!(one.reported.as_str(), "stopped" | "failed") || now_ms >= one.drain_until_ms || is_lost(one)
+    };
+    let in_state = |state: &'static str| group.instances.iter().filter(move |one| one.desired_state == state);
+    let (lost, running): (Vec<&Instance>, Vec<&Instance>) = in_state("running").partition(is_lost);
+    let scaled_down = |one: &&Instance| one.drain_reason == "scale_down";
+    let (gone, leaving): (Vec<&Instance>, Vec<&Instance>) = in_state("draining").partition(scaled_down);
+    for one in gone.iter().filter(|one| has_drained(one)) {
+        out.actions.push(set(one, "stopped", "scale_down"));
+    }
+    let count = |many: &[&Instance]| i64::try_from(many.len()).unwrap_or(i64::MAX);
+    let is_surging = group.mode == "surge";
+    let filled = count(&running).saturating_add(count(&lost)).saturating_add(count(&leaving));
+    let mut beyond = filled - (group.desired + i64::from(is_surging));
+    // What a lost node ran runs elsewhere, in the slot it had; where fewer are wanted, it goes first.
+    for one in &lost {
+        if beyond > 0 {
+            beyond -= 1;
+            out.actions.push(set(one, "stopped", "node_offline"));
+        } else {
+            out.allocations.push_back(Some(one.id.clone()));
+        }
+    }
+    let mut kept = count(&running) + i64::try_from(out.allocations.len()).unwrap_or(0);
+    for one in leaving.iter().filter(|one| has_drained(one)) {
+        // A volume is free when its instance has stopped, and not before.
+        let is_free = group.volumes.is_empty() || one.reported == "stopped" || is_lost(one);
+        if is_surging || kept >= group.desired {
+            out.actions.push(set(one, "stopped", &one.drain_reason));
+        } else if is_free {
+            kept += 1;
+            out.allocations.push_back(Some(one.id.clone()));
         }
     }
     let (fresh, stale): (Vec<&Instance>, Vec<&Instance>) = running.iter().partition(|one| one.hash == group.hash);
-    let have = i64::try_from(running.len() + leaving + out.allocations.len()).unwrap_or(i64::MAX);
-    let have = have - i64::try_from(leaving.min(out.allocations.len())).unwrap_or(0);
-    let ready = fresh.iter().filter(|one| one.reported == "ready").count();
-    let surge = i64::from(group.mode == "surge" && !stale.is_empty());
-    let excess = i64::try_from(running.len()).unwrap_or(0) - (group.desired + surge);
+    let surge = i64::from(is_surging && !stale.is_empty());
+    let excess = count(&running) - (group.desired + surge);
     if excess > 0 {
         let victims = victims(&running, &group.hash);
         for one in victims.into_iter().take(usize::try_from(excess).unwrap_or(0)) {
@@ -219,50 +266,55 @@ fn wants(group: &Group, gone: &[String], now_ms: i64) -> Wants {
         }
         return out;
     }
-    if !stale.is_empty() {
-        replace(group, &fresh, &stale, ready, leaving, &mut out, set);
-    } else if let Some(failed) = fresh.iter().find(|one| one.reported == "failed") {
-        let failures =
-            group.instances.iter().filter(|one| one.reported == "failed" && one.deploy == failed.deploy).count();
-        if failures <= FAILURES_MAX {
-            out.allocations.push_back(Some(failed.id.clone()));
+    let failed: Vec<&&Instance> = fresh.iter().filter(|one| one.reported == "failed").collect();
+    if let Some(first) = failed.first() {
+        // A release that cannot run is not tried for ever.
+        let lately = group.instances.iter().filter(|one| one.has_failed(now_ms) && one.deploy == first.deploy);
+        if lately.count() <= FAILURES_MAX {
+            out.allocations.extend(failed.iter().map(|one| Some(one.id.clone())));
         }
+    } else if leaving.is_empty() && fresh.iter().all(|one| one.reported == "ready") {
+        replace(group, nodes, &running, &stale, &mut out, set);
     }
-    let missing = group.desired + surge - have;
-    for _ in 0..missing.max(0) {
+    out.only_surges = surge > 0 && filled == group.desired;
+    for _ in 0..(group.desired + surge - filled).max(0) {
         out.allocations.push_back(None);
     }
     out
 }
 
-/// One step of a rollout: a surge adds before it drains; otherwise one drains, and the next comes into its slot.
+/// One step of a rollout, or of leaving a node that is to be left: a surge adds before it drains; otherwise one drains, and the
+/// next comes into its slot.
 fn replace(
     group: &Group,
-    fresh: &[&Instance],
+    nodes: &Places,
+    running: &[&Instance],
     stale: &[&Instance],
-    ready: usize,
-    leaving: usize,
     out: &mut Wants,
     set: impl Fn(&Instance, &'static str, &str) -> Action,
 ) {
-    if leaving > 0 || ready < fresh.len() {
-        return;
-    }
-    let total = i64::try_from(fresh.len() + stale.len()).unwrap_or(i64::MAX);
-    let may_drain = match group.mode.as_str() {
-        "surge" => total > group.desired,
-        _ => total >= group.desired,
-    };
-    if may_drain && let Some(one) = victims(stale, &group.hash).first() {
-        out.actions.push(set(one, "draining", "rollout_replace"));
+    let total = i64::try_from(running.len()).unwrap_or(i64::MAX);
+    // A rollout that failed replaces no more; volumes that came or went are no matter of a rollout.
+    let what = |hash: &str| hash.rsplit_once('/').map_or(String::new(), |(what, _)| what.to_owned());
+    let may_go = |one: &&Instance| !group.deploy.is_empty() || what(&one.hash) == what(&group.hash);
+    let stale: Vec<&Instance> = stale.iter().copied().filter(may_go).collect();
+    if let Some(one) = victims(&stale, &group.hash).first() {
+        let enough = if group.mode == "surge" { total > group.desired } else { total >= group.desired };
+        if enough {
+            out.actions.push(set(one, "draining", "rollout_replace"));
+        }
+    } else if total >= group.desired
+        && let Some(one) = running.iter().find(|one| nodes.draining.contains(&one.node))
+    {
+        out.actions.push(set(one, "draining", "node_draining"));
     }
 }
 
-/// Who goes first: of another spec, failed, not ready, oldest.
+/// Who goes first: failed, of another spec, not ready, oldest.
 fn victims<'a>(running: &[&'a Instance], hash: &str) -> Vec<&'a Instance> {
     let mut victims = running.to_vec();
     victims.sort_by_key(|one| {
-        (one.hash == hash, one.reported != "failed", one.reported == "ready", one.allocated_ms, one.id.clone())
+        (one.reported != "failed", one.hash == hash, one.reported == "ready", one.allocated_ms, one.id.clone())
     });
     victims
 }
@@ -299,11 +351,40 @@ fn allocate(
         "overlay_ipv6": address, "volumes": group.volumes,
     });
     if let Some(id) = replaces {
-        let lost = slot.is_some_and(|one| one.desired_state == "running" && one.reported != "failed");
+        let reason = match slot {
+            Some(one) if one.desired_state == "draining" => one.drain_reason.as_str(),
+            Some(one) if one.reported != "failed" => "node_offline",
+            _ => "failed",
+        };
         body["replaces"] = json!(id);
-        body["replaces_reason"] = json!(if lost { "node_offline" } else { "rollout_replace" });
+        body["replaces_reason"] = json!(reason);
     }
     Ok(Action::Allocate { group: key, org: group.org.clone(), body })
+}
+
+/// Rollouts that find no room for their surge any more drain first from now on, and say why. For want of memory on the nodes only
+/// a single replica does: of several the others go on meanwhile.
+fn downgrades(objects: &Objects, groups: &[Group], wants: &[Wants]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for (group, wants) in groups.iter().zip(wants).filter(|(_, wants)| wants.only_surges) {
+        let Some(reason) = &wants.reason else { continue };
+        let for_quota = reason.starts_with("org_quota_exceeded:");
+        let is_open = objects.deploys.iter().any(|one| {
+            let state = one.spec["state"].as_str().unwrap_or_default();
+            one.org == group.org && one.name == group.deploy && matches!(state, "queued" | "rolling")
+        });
+        if is_open && (for_quota || (group.desired == 1 && reason == "no_capacity_memory")) {
+            let what = format!("{}: expect up to 1 of {} replicas unavailable", group.process_type, group.desired);
+            actions.push(Action::Deploy {
+                org: group.org.clone(),
+                deploy: group.deploy.clone(),
+                state: "rolling",
+                message: Some(format!("rollout_mode=drain_first reason={reason}; {what}")),
+                drains_first: true,
+            });
+        }
+    }
+    actions
 }
 
 /// Where rollouts have got to.
@@ -324,6 +405,7 @@ fn deploys(objects: &Objects, groups: &[Group], wants: &[Wants], now_ms: i64) ->
             deploy: deploy.name.clone(),
             state,
             message,
+            drains_first: false,
         };
         let is_done = |group: &Group| {
             let live: Vec<&Instance> = group.instances.iter().filter(|one| one.desired_state != "stopped").collect();
@@ -333,7 +415,7 @@ fn deploys(objects: &Objects, groups: &[Group], wants: &[Wants], now_ms: i64) ->
         let failures = own
             .iter()
             .flat_map(|(group, _)| &group.instances)
-            .filter(|one| one.reported == "failed" && one.deploy == deploy.name)
+            .filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name)
             .count();
         let begun = deploy.spec["started_at_ms"].as_i64().unwrap_or(now_ms);
         if own.iter().all(|(group, _)| is_done(group)) {

@@ -25,6 +25,10 @@ use crate::Plural;
 const LOOK: Duration = Duration::from_secs(1);
 /// After a change, what comes with it is waited for.
 const GATHER: Duration = Duration::from_millis(20);
+/// A pass looks at everything: where that takes long, so many times as long belong to others.
+const REST: u32 = 2;
+/// Organizations that are read one by one; more are read with one list.
+const READ_MAX: usize = 8;
 
 struct Shelf {
     store: Store<DynamicObject>,
@@ -77,16 +81,18 @@ pub async fn run(client: Client) {
     }
     let mut memory = Memory::default();
     loop {
+        let begun = tokio::time::Instant::now();
         let objects = read(&client, &shelves).await;
         let did = match objects {
             Some(objects) => pass(&client, &objects, &mut memory).await,
             None => 0,
         };
+        let took = begun.elapsed();
         if did == 0 {
             // Whichever comes first.
             let _ = tokio::time::timeout(LOOK, changed.notified()).await;
         }
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(GATHER.max(REST * took)).await;
     }
 }
 
@@ -95,7 +101,22 @@ async fn read(client: &Client, shelves: &[Shelf; 7]) -> Option<Objects> {
     let [nodes, orgs, envs, instances, attachments, volumes, deploys] = shelves.each_ref().map(Shelf::seen);
     let mut objects = Objects { nodes, orgs: Vec::new(), envs, instances, attachments, volumes, deploys };
     let asking = asking(&objects, now_ms());
-    for org in orgs.into_iter().filter(|org| asking.contains(&org.name)) {
+    let wanted: Vec<Seen> = orgs.into_iter().filter(|org| asking.contains(&org.name)).collect();
+    if wanted.len() > READ_MAX {
+        let path = format!("/apis/{GROUP}/{VERSION}/orgs");
+        let list = send(client, Method::GET, &path, None).await.ok()?;
+        let mut found: BTreeMap<&str, &Value> = BTreeMap::new();
+        for one in list["items"].as_array().into_iter().flatten() {
+            found.insert(one["metadata"]["name"].as_str().unwrap_or_default(), one);
+        }
+        for org in wanted {
+            if let Some(one) = found.get(org.name.as_str()) {
+                objects.orgs.push(Seen { spec: one["spec"].clone(), status: one["status"].clone(), ..org });
+            }
+        }
+        return Some(objects);
+    }
+    for org in wanted {
         let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{0}/orgs/{0}", org.name);
         let object = send(client, Method::GET, &path, None).await.ok()?;
         objects.orgs.push(Seen { spec: object["spec"].clone(), status: object["status"].clone(), ..org });
@@ -143,8 +164,11 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Dimens
         Action::Remove { org, instance } => {
             (Method::DELETE, format!("/v1/orgs/{org}/instances/{instance}"), Value::Null)
         }
-        Action::Deploy { org, deploy, state, message } => {
+        Action::Deploy { org, deploy, state, message, drains_first } => {
             let mut body = json!({"state": state});
+            if *drains_first {
+                body["mode"] = json!("drain_first");
+            }
             if let Some(message) = message {
                 body["message"] = json!(message);
             }

@@ -14,6 +14,8 @@ use super::place::Node;
 
 /// How long a node counts as alive after it was heard of.
 pub const HEARTBEAT_MS: i64 = 60 * 1000;
+/// How long a failure is held against a node and a release.
+pub const FAILURES_MS: i64 = 10 * 60 * 1000;
 
 /// An object of one organization, or of none.
 #[derive(Clone, Debug)]
@@ -45,9 +47,18 @@ pub struct Instance {
     pub drain_reason: String,
     pub drain_until_ms: i64,
     pub reported: String,
+    /// When it failed, if it ever did.
+    pub failed_at_ms: Option<i64>,
     pub allocated_ms: i64,
     pub deploy: String,
     pub footprint: Footprint,
+}
+
+impl Instance {
+    /// Whether it failed lately.
+    pub fn has_failed(&self, now_ms: i64) -> bool {
+        self.failed_at_ms.is_some_and(|at| now_ms.saturating_sub(at) < FAILURES_MS)
+    }
 }
 
 /// The instances of one process type of one environment, and what is wanted of them.
@@ -129,6 +140,7 @@ pub fn instance(seen: &Seen) -> Instance {
         drain_reason: of("drain_reason"),
         drain_until_ms: at("drain_until_ms"),
         reported: text(spec, &["reported", "status"]).to_owned(),
+        failed_at_ms: given(spec, &["reported", "failed_at_ms"]).and_then(Value::as_i64),
         allocated_ms: at("allocated_at_ms"),
         deploy: of("deploy"),
         footprint: Footprint::of_one(&spec["resources"]).unwrap_or_default(),
@@ -159,7 +171,7 @@ pub fn nodes(objects: &Objects, now_ms: i64) -> Vec<Node> {
     for seen in &objects.instances {
         let one = instance(seen);
         let Some(node) = nodes.get_mut(one.node.as_str()) else { continue };
-        if one.reported == "failed" {
+        if one.has_failed(now_ms) {
             node.failures += 1;
         }
         if one.reported == "stopped" {

@@ -86,6 +86,27 @@ fn an_override_ends_by_itself() {
 }
 
 #[test]
+fn an_override_for_snapshots_ends_for_every_volume() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    let volume = platform.run("acme", Op::CreateVolume, &[], json!({"size_bytes": 1 << 30})).unwrap().body;
+    let path = [("volume", volume["id"].as_str().unwrap())];
+    let ends = kinds::time::text(platform.now_ms + 60_000);
+    let body = json!({"limit": 2, "reason": "a move", "expires_at": ends});
+    platform.run("acme", Op::SetQuota, &[("dimension", "max_snapshots_per_volume")], body).unwrap();
+    let snapshot = |platform: &mut Platform| platform.run("acme", Op::CreateSnapshot, &path, Value::Null).is_ok();
+    assert_eq!([snapshot(&mut platform), snapshot(&mut platform), snapshot(&mut platform)], [true, true, false]);
+    platform.pass(60_000);
+    for one in platform.list(SNAPSHOTS, "acme") {
+        let done = json!({"status": "succeeded"});
+        let id = one["metadata"]["name"].as_str().unwrap().to_owned();
+        platform.run("acme", Op::SetSnapshotStatus, &[("snapshot", &id)], done).unwrap();
+    }
+    assert_eq!([snapshot(&mut platform), snapshot(&mut platform)], [true, false]);
+    assert_eq!(platform.rebuilt().views, platform.live());
+}
+
+#[test]
 fn only_the_service_writes_and_a_tier_in_use_stays() {
     let mut platform = Platform::new();
     platform.with_org("acme", "free");

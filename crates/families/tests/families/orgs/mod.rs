@@ -1,5 +1,7 @@
 //! Organizations: commands carried out on the engine in memory.
 
+mod cluster;
+mod gates;
 mod limits;
 mod platform;
 mod scheduling;

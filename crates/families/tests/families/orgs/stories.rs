@@ -62,14 +62,59 @@ fn what_is_accepted_is_charged_before_it_is_allocated() {
     assert_eq!(platform.events.len(), events);
     scale(&mut platform, 5).unwrap();
     for done in 1..=5 {
+        if done == 4 {
+            // The limit is lowered before all is allocated: the promise stays, and what is allocated stops at it.
+            platform.limit("acme", "max_instances", 3);
+            let refused = allocate(&mut platform).unwrap_err();
+            assert_eq!(numbers(&refused), [("max_instances", 3, 3, 1)]);
+            platform.limit("acme", "max_instances", 5);
+        }
         allocate(&mut platform).unwrap();
         assert_eq!(platform.units("acme", "max_instances"), 5);
         assert_eq!(platform.units("acme", "counted.max_instances"), done);
         assert_eq!(platform.units("acme", "counted.max_total_memory_bytes"), done * (256 << 20));
         assert_eq!(platform.used("acme", "counted.max_total_cpu_request"), done * 500_000_000);
     }
-    let refused = allocate(&mut platform).unwrap_err();
-    assert_eq!(numbers(&refused), [("max_instances", 5, 5, 1)]);
+    assert_eq!(allocate(&mut platform).unwrap_err().code, "nothing_wanted");
+}
+
+#[test]
+fn what_nobody_asked_for_is_not_allocated_though_it_would_fit() {
+    let mut platform = shop();
+    platform.run("acme", Op::CreateEnv, &[("app", "shop")], json!({"name": "test"})).unwrap();
+    for env in ["prod", "test"] {
+        platform.run("acme", Op::CreateDeploy, &[("app", "shop"), ("env", env)], json!({"release": 1})).unwrap();
+    }
+    platform.limit("acme", "max_instances", 2);
+    let first = allocate(&mut platform).unwrap();
+    // One is counted, one more is promised to the other: a second one here would be a third.
+    assert_eq!(platform.units("acme", "counted.max_instances"), 1);
+    assert_eq!(allocate(&mut platform).unwrap_err().code, "nothing_wanted");
+    // Nor is one scaled down that is wanted: it would count beside the slot it left.
+    let drain = json!({"desired_state": "draining", "reason": "scale_down"});
+    let wanted = platform.run("acme", Op::SetInstanceState, &[("instance", &first)], drain).unwrap_err();
+    assert_eq!((wanted.code.as_str(), platform.units("acme", "max_instances")), ("instance_wanted", 2));
+}
+
+#[test]
+fn a_surge_to_less_is_held_as_what_it_takes_at_its_peak() {
+    let mut platform = shop();
+    platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 1})).unwrap();
+    scale(&mut platform, 2).unwrap();
+    let deploy = platform.list(DEPLOYS, "acme")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    platform.run("acme", Op::SetDeployState, &[("deploy", &deploy)], json!({"state": "succeeded"})).unwrap();
+    let old: Vec<String> = (0..2).map(|_| allocate(&mut platform).unwrap()).collect();
+    platform.run("acme", Op::CreateRelease, &[("app", "shop")], memory(64 << 20)).unwrap();
+    platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 2})).unwrap();
+    // Two of 256 MiB and, while it surges, one of 128.
+    let peak = (2 * 256 + 128) << 20;
+    assert_eq!(platform.units("acme", "max_total_memory_bytes"), peak);
+    platform.limit("acme", "max_total_memory_bytes", i64::try_from(peak).unwrap());
+    allocate(&mut platform).unwrap();
+    assert_eq!(platform.units("acme", "counted.max_total_memory_bytes"), peak);
+    let stop = json!({"desired_state": "stopped", "reason": "rollout_replace"});
+    platform.run("acme", Op::SetInstanceState, &[("instance", &old[0])], stop).unwrap();
+    assert_eq!(platform.units("acme", "max_total_memory_bytes"), (256 + 2 * 128) << 20);
 }
 
 #[test]
@@ -343,6 +388,26 @@ fn two_orgs_know_nothing_of_each_other() {
         platform.run("acme", Op::CreateOrg, &[], json!({"id": "default-x", "tier": "gold"})).unwrap_err().code,
         "invalid_argument"
     );
+}
+
+#[test]
+fn what_is_too_long_to_tell_is_refused() {
+    let mut platform = shop();
+    let words =
+        |count: usize| json!({"processes": {"web": {"memory_bytes": 1, "command": vec!["x".repeat(4096); count]}}});
+    let path = [("app", "shop")];
+    let refused = platform.run("acme", Op::CreateRelease, &path, words(64)).unwrap_err();
+    assert_eq!(refused.code, "invalid_argument");
+    platform.run("acme", Op::CreateRelease, &path, words(20)).unwrap();
+    // What releases no longer have does not pile up in the environment.
+    for number in 3..40 {
+        let mut release = json!({"processes": {}});
+        release["processes"][format!("p{number}")] = json!({"memory_bytes": 1});
+        platform.run("acme", Op::CreateRelease, &path, release).unwrap();
+        platform.run("acme", Op::CreateDeploy, ENV, json!({"release": number})).unwrap();
+    }
+    let env = platform.get(ENVS, "acme", "shop.prod").unwrap();
+    assert_eq!(env["spec"]["processes"].as_object().unwrap().len(), 2, "the last one, and the one before it");
 }
 
 #[test]

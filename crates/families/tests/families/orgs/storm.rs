@@ -76,9 +76,10 @@ fn compute(platform: &Platform, org: &str) -> BTreeMap<String, i128> {
         let memory = bytes("memory_bytes") + bytes("vmm_overhead_bytes");
         [NANO, memory * NANO, nanos(resources["cpu"].as_str().unwrap())]
     };
-    // Leaving, filled, wanted.
+    // Leaving; what fills slots, one by one; how many slots, and of what.
     type Amounts = [i128; 3];
-    let mut groups: BTreeMap<String, (Amounts, Amounts, Amounts)> = BTreeMap::new();
+    type Standing = (Amounts, Vec<Amounts>, usize, Amounts);
+    let mut groups: BTreeMap<String, Standing> = BTreeMap::new();
     let group = |spec: &Value, process: &str| format!("{}/{}/{process}", spec["app"], spec["env"]);
     let mut counted = [0; 3];
     for instance in platform.list(INSTANCES, org) {
@@ -91,22 +92,35 @@ fn compute(platform: &Platform, org: &str) -> BTreeMap<String, i128> {
         let entry = groups.entry(group(spec, spec["process_type"].as_str().unwrap())).or_default();
         for place in 0..3 {
             counted[place] += takes[place];
-            if leaving { entry.0[place] += takes[place] } else { entry.1[place] += takes[place] }
+            entry.0[place] += if leaving { takes[place] } else { 0 };
+        }
+        if !leaving {
+            entry.1.push(takes);
         }
     }
     let exact = platform.get(ORGS, org, org).unwrap()["spec"]["reservations"] == "exact";
     for env in platform.list(ENVS, org) {
         let spec = &env["spec"];
         for (name, process) in spec["processes"].as_object().unwrap() {
-            let surge = i128::from(process["rollout"]["mode"] == "surge");
-            let wanted = process["desired"].as_i64().unwrap() as i128 + surge;
-            let unit = of(&process["unit"]);
-            groups.entry(group(spec, name)).or_default().2 = unit.map(|amount| if exact { amount * wanted } else { 0 });
+            let surge = usize::from(process["rollout"]["mode"] == "surge");
+            let wanted = process["desired"].as_u64().unwrap() as usize + surge;
+            let entry = groups.entry(group(spec, name)).or_default();
+            (entry.2, entry.3) = (if exact { wanted } else { 0 }, of(&process["unit"]));
         }
     }
     let mut all = BTreeMap::new();
     for (place, name) in names.into_iter().enumerate() {
-        let used: i128 = groups.values().map(|(left, has, wants)| left[place] + has[place].max(wants[place])).sum();
+        let mut used = 0;
+        for (leaving, filling, slots, unit) in groups.values() {
+            // Every slot has what fills it, or what is wanted if that is more; the largest are those too many.
+            let mut filling: Vec<i128> = filling.iter().map(|one| one[place]).collect();
+            filling.sort();
+            filling.resize(filling.len().max(*slots), 0);
+            for has in &mut filling[..*slots] {
+                *has = (*has).max(unit[place]);
+            }
+            used += leaving[place] + filling.iter().sum::<i128>();
+        }
         all.insert(name.to_owned(), used);
         all.insert(format!("counted.{name}"), counted[place]);
     }
@@ -149,7 +163,7 @@ struct Deed {
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
-    (0u8..30, 0u8..2, any::<u8>(), any::<u8>()).prop_map(|(what, org, one, two)| Deed { what, org, one, two })
+    (0u8..31, 0u8..2, any::<u8>(), any::<u8>()).prop_map(|(what, org, one, two)| Deed { what, org, one, two })
 }
 
 fn pick(list: &[Value], number: u8) -> Option<String> {
@@ -157,14 +171,20 @@ fn pick(list: &[Value], number: u8) -> Option<String> {
     Some(chosen["metadata"]["name"].as_str().unwrap().to_owned())
 }
 
-/// Over its limits nothing of an organization grows by what it asks for.
-fn over(platform: &Platform, org: &str) -> Vec<(String, i128)> {
+/// What an organization uses of each account, and how much it may: its limit, or what it has where that is more.
+fn bounds(platform: &Platform, org: &str) -> Vec<(String, i128)> {
     let status = platform.get(ORGS, org, org).unwrap();
     let rows = status["status"]["usage"].as_array().cloned().unwrap_or_default();
-    let over = rows.iter().filter(|row| row["over_limit"] == true);
-    over.map(|row| row["dimension"].as_str().unwrap().to_owned())
-        .map(|name| (name.clone(), platform.used(org, &name)))
-        .collect()
+    let mut bounds = Vec::new();
+    for row in rows.iter().filter(|row| !row["limit"].is_null()) {
+        let limit = nanos(&row["limit"].to_string());
+        let name = row["dimension"].as_str().unwrap();
+        for account in [name.to_owned(), format!("counted.{name}")] {
+            let used = platform.used(org, &account);
+            bounds.push((account, used.max(limit)));
+        }
+    }
+    bounds
 }
 
 fn act(platform: &mut Platform, deed: &Deed) {
@@ -173,7 +193,7 @@ fn act(platform: &mut Platform, deed: &Deed) {
     let app = APPS_HERE[usize::from(one) % 2];
     let env = ENVS_HERE[usize::from(two) % 2];
     let path = [("app", app), ("env", env)];
-    let before = over(platform, org);
+    let before = bounds(platform, org);
     let raises = matches!(what, 21 | 22 | 26 | 27);
     let named = |plural, number: u8, platform: &Platform| pick(&platform.list(plural, org), number).unwrap_or_default();
     let outcome = match what {
@@ -197,7 +217,8 @@ fn act(platform: &mut Platform, deed: &Deed) {
             platform.run(org, Op::SetScale, &path, scales)
         }
         10..=12 => {
-            let mut body = json!({"app": app, "env": env, "process_type": "web", "node": "n1"});
+            let process_type = if one % 5 == 0 { "job" } else { "web" };
+            let mut body = json!({"app": app, "env": env, "process_type": process_type, "node": "n1"});
             if one % 4 == 0 {
                 body["replaces"] = json!(named(INSTANCES, two, platform));
             }
@@ -303,6 +324,11 @@ fn act(platform: &mut Platform, deed: &Deed) {
                 Value::Null,
             )
         }
+        29 => {
+            let deploy = named(DEPLOYS, one, platform);
+            let state = ["rolling", "succeeded", "failed"][usize::from(two) % 3];
+            platform.run(org, Op::SetDeployState, &[("deploy", &deploy)], json!({"state": state}))
+        }
         _ => {
             if two % 3 == 0 {
                 platform.restart();
@@ -313,9 +339,9 @@ fn act(platform: &mut Platform, deed: &Deed) {
         }
     };
     if outcome.is_ok() && !raises {
-        for (dimension, used) in before {
-            // What is written down as it is follows from what was granted: only releases may remain.
-            assert!(platform.used(org, &dimension) <= used, "{org} {dimension} grew above its limit by {deed:?}");
+        for (account, most) in before {
+            let used = platform.used(org, &account);
+            assert!(used <= most, "{org} {account} has {used}, more than {most}, by {deed:?}");
         }
     }
 }
