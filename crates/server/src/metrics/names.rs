@@ -109,6 +109,7 @@ pub static ALL: &[&Metric] = &[
     &LOST_WRITES,
     &crate::orgs::EXCEEDED,
     &crate::orgs::COMMANDS,
+    &crate::orgs::TIME_TO_SCHEDULE,
     &REVISION,
     &OBJECTS,
     &PROCESS_START,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem, Step, StepKind, quota_details, run};
-use families::orgs::names::{EXEC_SESSIONS, NODES, ORGS};
+use families::orgs::names::{ENVS, EXEC_SESSIONS, NODES, ORGS, env_name};
 use families::orgs::words::{Violation, violations};
 use families::orgs::{Dimension, numbers, status, usage};
 use families::{Balances, Denial, Origin};
@@ -59,14 +59,15 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
     let expected = expected_version(call)?;
     let what = format!("{} {:?}", call.found.endpoint.method, (call.found.endpoint.path, &call.found.path));
     let key = Key::of(&call.headers, &call.identity.user, &what, &call.body)?;
-    // A key lives in its organization; a command that makes one, and nodes, have none.
-    let key = key.filter(|_| !call.org().is_empty());
+    // A key lives in its organization, that of a command that makes one in the one it makes. What nodes say can be said twice.
+    let org = named(call, op);
+    let key = key.filter(|_| families::orgs::tiers::is_name(org));
     let mut surges_max = usize::MAX;
     let mut no_surge_for: Vec<Violation> = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let now_ms = (parts.clock)();
         if let Some(key) = &key
-            && let Some((status, body)) = key.known(&parts.cache, call.org(), now_ms)?
+            && let Some((status, body)) = key.known(&parts.cache, org, now_ms)?
         {
             let mut response = answered(status, &body);
             response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
@@ -86,7 +87,7 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
             return Ok(answered(status, &outcome.body));
         }
         if let Some(key) = key.as_ref().filter(|_| !call.is_dry_run()) {
-            let step = key.step(call.org(), Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
+            let step = key.step(org, Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
             outcome.steps.push(step);
         }
         match submit(parts, call, &outcome, now_ms).await? {
@@ -97,7 +98,12 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
                     &json!({"dry_run": true, "would": outcome.body, "events": events}),
                 ));
             }
-            Ok(()) => return Ok(answered(status, &outcome.body)),
+            Ok(()) => {
+                if op == Op::AllocateInstance {
+                    placed(parts, call, now_ms);
+                }
+                return Ok(answered(status, &outcome.body));
+            }
             // Somebody was faster: the command is made again from what is there now.
             Err(
                 Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound | Refused::AlreadyExists,
@@ -115,12 +121,30 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
     Err(Failure::unavailable("too many others change the same at the moment: try again"))
 }
 
+/// How long an instance was waited for, since what is wanted of its environment changed. What replaces another was not.
+fn placed(parts: &Parts, call: &Call, now_ms: i64) {
+    let of = |field: &str| text(&call.body, &[field]);
+    let key = ObjectKey::new(ENVS.resource(), call.org(), &env_name(of("app"), of("env")));
+    let Some(env) = parts.cache.get(&key).filter(|_| of("replaces").is_empty()).map(|env| env.value()) else { return };
+    let groups = env.pointer("/status/groups").and_then(Value::as_array).into_iter().flatten();
+    let mut own = groups.filter(|group| group["process_type"] == of("process_type"));
+    let waits = own.any(|group| text(group, &["unschedulable_reason"]).starts_with("org_quota_exceeded"));
+    let since = env["spec"]["changed_seq"].as_i64().unwrap_or(now_ms);
+    let took = u64::try_from(now_ms.saturating_sub(since)).unwrap_or(0);
+    parts.metrics.orgs.placed(std::time::Duration::from_millis(took), !waits);
+}
+
 struct Asked<'a> {
     expected: Option<i64>,
     key: Option<&'a Key>,
     now_ms: i64,
     surges_max: usize,
     no_surge_for: &'a [Violation],
+}
+
+/// The organization that a command is about. Whoever makes one names it in the document.
+fn named(call: &Call, op: Op) -> &str {
+    if op == Op::CreateOrg { text(&call.body, &["id"]) } else { call.org() }
 }
 
 fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outcome, Problem> {
@@ -137,10 +161,8 @@ fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outco
         surges_max: asked.surges_max,
         no_surge_for: asked.no_surge_for.to_vec(),
     };
-    // Whoever makes an organization names it in the document.
-    let named = if op == Op::CreateOrg { text(&call.body, &["id"]) } else { call.org() };
     let mut asking = Asking {
-        org: named,
+        org: named(call, op),
         actor: &actor,
         request_id: &request_id,
         idempotency_key: asked.key.map(|key| key.text.as_str()),

@@ -1,10 +1,12 @@
 //! What is counted of this API, by endpoint as it is written in the table.
 
+use std::time::Duration;
+
 use families::metrics::{Metric, Samples};
 use families::orgs::dimensions::{COUNT, Dimension};
 
 use super::table::ENDPOINTS;
-use crate::metrics::Counter;
+use crate::metrics::{Counter, Histogram};
 
 pub static EXCEEDED: Metric = Metric::counter(
     "bursar_org_quota_exceeded_total",
@@ -17,11 +19,19 @@ pub static COMMANDS: Metric = Metric::counter(
     "Requests to the API of organizations that were answered.",
 );
 
+pub static TIME_TO_SCHEDULE: Metric = Metric::histogram(
+    "bursar_scheduler_time_to_schedule_seconds",
+    &["within_quota"],
+    "Time from the scale or deploy that wanted an instance until it was allocated.",
+);
+
 const RESULTS: [&str; 4] = ["ok", "quota_exceeded", "refused", "failed"];
 
 pub struct Counts {
     exceeded: Vec<[Counter; COUNT]>,
     results: Vec<[Counter; RESULTS.len()]>,
+    /// What waited for nothing but a place, and what waited for quota, too.
+    placed: [Histogram; 2],
 }
 
 impl Default for Counts {
@@ -29,6 +39,7 @@ impl Default for Counts {
         Counts {
             exceeded: ENDPOINTS.iter().map(|_| Default::default()).collect(),
             results: ENDPOINTS.iter().map(|_| Default::default()).collect(),
+            placed: Default::default(),
         }
     }
 }
@@ -47,8 +58,15 @@ impl Counts {
         }
     }
 
+    pub fn placed(&self, took: Duration, within_quota: bool) {
+        self.placed[usize::from(!within_quota)].observe(took);
+    }
+
     /// Only what has happened: there are many endpoints and dimensions, and most never meet.
     pub fn sample(&self, out: &mut Samples) {
+        for (histogram, within) in self.placed.iter().zip(["true", "false"]) {
+            histogram.sample(&TIME_TO_SCHEDULE, &[within], out);
+        }
         for ((endpoint, exceeded), results) in ENDPOINTS.iter().zip(&self.exceeded).zip(&self.results) {
             let name = format!("{} {}", endpoint.method, endpoint.path);
             for (dimension, counter) in Dimension::ALL.into_iter().zip(exceeded) {

@@ -33,7 +33,7 @@ use crate::api::Parts;
 use crate::body::{self, BodyError};
 use crate::identity::{Identity, split_service_account};
 use crate::request::query_values;
-pub use counts::{COMMANDS, Counts, EXCEEDED};
+pub use counts::{COMMANDS, Counts, EXCEEDED, TIME_TO_SCHEDULE};
 use problem::Failure;
 use table::{Action, Found, Lookup};
 

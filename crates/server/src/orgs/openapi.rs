@@ -125,6 +125,7 @@ fn responses(endpoint: &Endpoint, is_command: bool) -> Value {
         ("401", "Nobody knows who asks."),
         ("403", "It is not allowed."),
         ("404", "It is not there."),
+        ("405", "Not with this method: `Allow` names those there are."),
         ("408", "The body did not come in time."),
         ("409", "It does not go with the state as it is: `quota_exceeded` and others by `code`."),
         ("413", "The body is too long."),

@@ -25,23 +25,21 @@ const LOOKS_PER_RENEWAL: u32 = 10;
 const WAITING_MAX: usize = 64;
 
 pub async fn open(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
-    let opened = carry::command(parts, call, Op::OpenLogStream).await?;
+    // Every stream has a lease of its own: neither a key nor a question of what would happen opens another one under the same.
+    let call = Call {
+        found: call.found.clone(),
+        headers: http::HeaderMap::new(),
+        query: String::new(),
+        identity: call.identity.clone(),
+        number: call.number,
+        body: Value::Null,
+    };
+    let opened = carry::command(parts, &call, Op::OpenLogStream).await?;
     let bytes = http_body_util::BodyExt::collect(opened.into_body()).await;
     let bytes = bytes.map_err(|error| Failure::internal(error.to_string()))?.to_bytes();
     let lease: Value = serde_json::from_slice(&bytes).map_err(|error| Failure::internal(error.to_string()))?;
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    let follower = Follower {
-        parts: Arc::clone(parts),
-        lease: text(&lease, &["id"]).to_owned(),
-        call: Call {
-            found: call.found.clone(),
-            headers: http::HeaderMap::new(),
-            query: String::new(),
-            identity: call.identity.clone(),
-            number: call.number,
-            body: Value::Null,
-        },
-    };
+    let follower = Follower { parts: Arc::clone(parts), lease: text(&lease, &["id"]).to_owned(), call };
     tokio::spawn(follower.run(sender));
     let lines = tokio_stream::wrappers::ReceiverStream::new(receiver);
     let lines = futures::StreamExt::map(lines, Ok::<Bytes, std::convert::Infallible>);

@@ -1,5 +1,7 @@
 //! The REST API of organizations, in process: what the specification asks of an implementation, and what a client relies on.
 
+mod every;
+
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 
