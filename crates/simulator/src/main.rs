@@ -1,5 +1,6 @@
 //! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world` with `ledger`,
-//! `engine` or `fleet` leaves the others out. With `--every-state` a rare state that no seed met is a failure.
+//! `engine`, `orgs` (the engine's with organizations in it) or `fleet` leaves the others out. With `--every-state` a rare state that no
+//! seed met is a failure.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use simulator::{estate, fleet, world};
 const TICKS: u64 = 3000;
 
 const USAGE: &str =
-    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|fleet] [--every-state]";
+    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|orgs|fleet] [--every-state]";
 
 #[derive(Default)]
 struct Tally {
@@ -32,6 +33,7 @@ enum Of {
     Ledger { ticks: u64 },
     Engine,
     Fleet,
+    Orgs,
 }
 
 impl Of {
@@ -40,13 +42,14 @@ impl Of {
             Of::Ledger { .. } => "ledger",
             Of::Engine => "engine",
             Of::Fleet => "fleet",
+            Of::Orgs => "orgs",
         }
     }
 
     fn states(self) -> &'static [&'static str] {
         match self {
             Of::Ledger { .. } => rare::ALL,
-            Of::Engine => estate::rare::ALL,
+            Of::Engine | Of::Orgs => estate::rare::ALL,
             Of::Fleet => &[],
         }
     }
@@ -59,7 +62,8 @@ impl Of {
                 let (commands, groups, starts) = (report.calls, report.steps, report.restarts);
                 Ok(Tally { commands, groups, starts, rare: report.rare, ..Tally::default() })
             }
-            Of::Engine => {
+            Of::Engine | Of::Orgs => {
+                let seed = if matches!(self, Of::Orgs) { seed.saturating_add(estate::orgs::SEEDS) } else { seed };
                 let report = estate::run(estate::Config { seed, mutation: None })?;
                 let estate::Report { commands, groups, starts, faults, rare } = report;
                 Ok(Tally { commands, groups, starts, faults, failed: 0, rare })
@@ -151,9 +155,10 @@ fn main() -> ExitCode {
     };
     let ledger = Of::Ledger { ticks: number("--ticks").unwrap_or(TICKS) };
     let worlds = match text("--world").map(String::as_str) {
-        None => vec![ledger, Of::Engine, Of::Fleet],
+        None => vec![ledger, Of::Engine, Of::Orgs, Of::Fleet],
         Some("ledger") => vec![ledger],
         Some("engine") => vec![Of::Engine],
+        Some("orgs") => vec![Of::Orgs],
         Some("fleet") => vec![Of::Fleet],
         Some(_) => {
             eprintln!("{USAGE}");

@@ -15,6 +15,7 @@ use server::core::Cache;
 use super::apart::{Apart, is_apart, judge_apart, judge_strangers};
 use super::durable::Durable;
 use super::naive::{self, Expected, Stored, Sums, name_of, nanos};
+use super::naive_orgs;
 use super::season::SEASONS;
 
 /// Fails with words and both sides when they are not the same.
@@ -136,6 +137,20 @@ fn judge_accounts(stored: &Stored, ledger: &Ledger, expected: &Expected, found: 
     }
     for key in found.used.keys() {
         holds!(seen.contains(key), "{key:?} is charged and has no account");
+    }
+    Ok(())
+}
+
+/// What an organization takes beyond its limits does not grow by one command; only limits come down on it.
+pub fn judge_growth(before: &Found, after: &Found) -> Result<(), String> {
+    let of_orgs = after.used.iter().filter(|((policy, ..), _)| policy.starts_with(naive_orgs::ORGS));
+    for (key, used) in of_orgs {
+        let place = (key.0.clone(), key.1.clone());
+        let limit = after.limits.get(&place).copied().flatten();
+        let same = before.limits.get(&place) == after.limits.get(&place);
+        let had = before.used.get(key).copied().unwrap_or_default();
+        let grew = same && *used > had;
+        holds!(!grew || limit.is_none_or(|limit| *used <= limit), "{key:?} grew from {had} to {used} over {limit:?}");
     }
     Ok(())
 }

@@ -97,6 +97,7 @@ impl Stored {
         for season in self.all(SEASONS) {
             self.season(season, &mut expected);
         }
+        self.orgs(&mut expected);
         expected
     }
 

@@ -33,6 +33,8 @@ pub struct Request {
     /// Whether nobody goes on with it if it is put off: then it is not.
     pub at_once: bool,
     pub now_ms: i64,
+    /// Whether it is the service of organizations that writes.
+    pub is_service: bool,
 }
 
 /// Further writes, all of them or none, and what is appended to the journal with them.
@@ -97,7 +99,8 @@ impl Request {
         }
         let entries = together.entries.iter().map(|entry| (JOURNAL, entry.clone().into_bytes())).collect();
         let Request { dry_run, now_ms, .. } = *self;
-        let writes = Writes { writes, dry_run, now_ms, origin: Origin::default() };
+        let origin = if self.is_service { Origin::internal("orgs") } else { Origin::default() };
+        let writes = Writes { writes, dry_run, now_ms, origin };
         Ok(Command::WriteAll(Box::new(WriteAll { writes, entries })))
     }
 
@@ -125,7 +128,7 @@ fn told(value: &Value) -> String {
 /// A deletion of this, whatever it is by then.
 pub fn removal(key: ObjectKey, now_ms: i64) -> Request {
     let verb = Verb::Delete { expect: Expect::default() };
-    Request { key, verb, together: None, dry_run: false, at_once: true, now_ms }
+    Request { key, verb, together: None, dry_run: false, at_once: true, now_ms, is_service: false }
 }
 
 /// A write of nothing, which tells the time.

@@ -21,6 +21,8 @@ pub struct Script<'a> {
     pub rng: &'a mut Rng,
     pub seen: &'a Durable,
     pub now_ms: i64,
+    /// Whether there are organizations.
+    pub orgs: bool,
     pub requests: Vec<Request>,
 }
 
@@ -42,11 +44,16 @@ impl Script<'_> {
         for _ in 0..5 {
             self.policy();
         }
+        if self.orgs {
+            self.begin_orgs();
+        }
     }
 
     /// One wish, or several that are to come true together.
     pub fn write(&mut self) {
-        if self.chance(6) {
+        if self.orgs && !self.chance(4) {
+            self.org()
+        } else if self.chance(6) {
             self.several()
         } else {
             self.one()
@@ -147,7 +154,8 @@ impl Script<'_> {
     fn ask(&mut self, key: ObjectKey, verb: Verb) {
         // Some do not go on with what is put off.
         let at_once = self.chance(8);
-        self.requests.push(Request { key, verb, together: None, dry_run: false, at_once, now_ms: self.now_ms });
+        let (together, now_ms) = (None, self.now_ms);
+        self.requests.push(Request { key, verb, together, dry_run: false, at_once, now_ms, is_service: false });
     }
 
     /// Some say on what they base their write, and are refused when that is no longer so.

@@ -11,12 +11,12 @@ use super::answers::{Said, Step};
 use super::apart::judge_shown;
 use super::durable::{Added, Durable};
 use super::ground::{Ground, Ordered};
-use super::judge::{Found, judge, judge_balances, judge_objects, judge_statuses};
+use super::judge::{Found, judge, judge_balances, judge_growth, judge_objects, judge_statuses};
 use super::liar::Lies;
 use super::replica::{Asker, Done, Flight, Replica, Work, audit};
 use super::request::{Request, removal};
 use super::weather::Script;
-use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, rare};
+use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, orgs, rare};
 use crate::disk::SimDisk;
 use crate::network::{Network, Weather};
 use crate::rng::Rng;
@@ -218,7 +218,8 @@ impl World {
     }
 
     fn script(&mut self, write: impl Fn(&mut Script<'_>)) -> Vec<Request> {
-        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms: self.now_ms, requests: Vec::new() };
+        let (now_ms, orgs) = (self.now_ms, self.config.seed >= orgs::SEEDS);
+        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, requests: Vec::new() };
         write(&mut script);
         script.requests
     }
@@ -430,6 +431,13 @@ impl World {
         let found_before = std::mem::replace(&mut self.found, found);
         if !added.is_first {
             self.found.apart.judge_since(&found_before.apart)?;
+        }
+        if self.config.seed >= orgs::SEEDS {
+            orgs::judge_views(&self.durable)?;
+            self.durable.stored().judge_bindings()?;
+            if is_exact {
+                judge_growth(&found_before, &self.found)?;
+            }
         }
         if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             let found = &self.found;

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use simulator::estate::mutation::{self, Mutation};
-use simulator::estate::{Config, FAULTS, Report, run};
+use simulator::estate::{Config, FAULTS, Report, orgs, run};
 
 const SEEDS: u64 = 40;
+const SEEDS_WITH_ORGS: u64 = 12;
 /// Seeds within which a broken engine must be caught.
 const SEEDS_TO_CATCH: u64 = 150;
 /// How what the audit finds begins.
@@ -27,6 +28,18 @@ fn a_few_seeds_keep_every_promise() {
         assert_eq!(report.faults, FAULTS);
         assert!(report.commands > 20 && report.starts > 1, "seed {seed}: {report:?}");
     }
+}
+
+#[test]
+fn a_few_seeds_with_organizations_keep_every_promise() {
+    let mut commands = 0;
+    for seed in 1..=SEEDS_WITH_ORGS {
+        let report = run(Config { seed: orgs::SEEDS + seed, mutation: None }).unwrap_or_else(|trouble| {
+            panic!("seed {seed} failed: {trouble}\nreplay: cargo run -p simulator -- --world orgs --seed {seed}")
+        });
+        commands += report.commands;
+    }
+    assert!(commands > 20 * SEEDS_WITH_ORGS, "{commands}");
 }
 
 #[test]
