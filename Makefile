@@ -43,6 +43,7 @@ parts:
 	scripts/parts kube-apiserver >/dev/null
 	scripts/parts e2e.test >/dev/null
 	scripts/real-crds >/dev/null
+	scripts/schemathesis >/dev/null
 
 suite: own parts
 	cargo test --workspace

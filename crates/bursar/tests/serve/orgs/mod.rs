@@ -1,0 +1,9 @@
+//! Organizations with the real binary: over HTTP, on the command line, with an agent for each node, and with kills in between.
+
+mod command_line;
+mod compliance;
+mod lasting;
+mod platform;
+mod races;
+mod rights;
+mod schema;
