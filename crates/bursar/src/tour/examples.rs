@@ -67,6 +67,7 @@ pub static ALL: &[Example] = &[
         "08-instance-too-large.yaml",
         "09-plans.yaml",
     ),
+    example!("orgs",),
 ];
 
 pub fn find(name: &str) -> Option<&'static Example> {

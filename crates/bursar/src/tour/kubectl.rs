@@ -45,6 +45,10 @@ impl<'a> Kubectl<'a> {
         Self { client, example }
     }
 
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Runs a command line that begins with `kubectl`.
     pub async fn run(&self, line: &str) -> Said {
         match self.try_run(line).await {
@@ -349,7 +353,7 @@ impl Line {
 }
 
 /// Splits at spaces; single quotes hold together.
-fn split(text: &str) -> Vec<String> {
+pub fn split(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     for character in text.chars() {

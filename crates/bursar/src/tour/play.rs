@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::examples::Example;
-use super::kubectl::{Kubectl, Said};
+use super::kubectl::{Kubectl, Said, split};
 use super::members::Members;
 
 /// How long a step may wait for a controller.
@@ -82,15 +82,24 @@ async fn run(step: &Step, kubectl: &Kubectl<'_>, members: &mut Members<'_>) -> S
     let there = members.kubectl(&step.run);
     let start = Instant::now();
     loop {
-        let said = match &there {
-            Some((kubectl, line)) => kubectl.run(line).await,
-            None => kubectl.run(&step.run).await,
+        let said = match (&there, step.run.strip_prefix("bursar orgs ")) {
+            (Some((kubectl, line)), _) => kubectl.run(line).await,
+            (None, Some(line)) => orgs(line, kubectl).await,
+            (None, None) => kubectl.run(&step.run).await,
         };
         let done = !step.eventually || step.expect.iter().all(|wanted| said.text.contains(wanted.as_str()));
         if done || start.elapsed() > PATIENCE {
             return said;
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A line of `bursar orgs`, as the program itself would do it.
+async fn orgs(line: &str, kubectl: &Kubectl<'_>) -> Said {
+    match crate::orgs::type_in(kubectl.client(), &split(line)).await {
+        Ok(said) => Said { ok: said.code == 0, text: said.out + &said.err },
+        Err(error) => Said { ok: false, text: format!("{error:#}\n") },
     }
 }
 

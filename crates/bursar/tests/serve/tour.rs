@@ -15,6 +15,7 @@ fn every_tour_plays_to_its_end() {
     assert!(out.contains("Custom quotas and resource pools\n================================"), "{out}");
     assert!(out.contains("One quota over many clusters\n==="), "{out}");
     assert!(out.contains("Definitions, grants and claims\n==="), "{out}");
+    assert!(out.contains("Quotas of an organization\n==="), "{out}");
     assert!(out.contains("solar-pool   True    reconciled   False   claim is unused"), "{out}");
 }
 

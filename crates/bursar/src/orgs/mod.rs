@@ -1,12 +1,18 @@
-//! `bursar orgs`: every command of the API of organizations, made from the table that the server routes by; and `rebuild`, which
-//! makes the views again from the events and compares.
+//! `bursar orgs`: every command of the API of organizations, made from the table that the server routes by; `rebuild`, which
+//! makes the views again from the events and compares; and `agent`, which plays a node.
 
-use std::collections::BTreeMap;
+mod agent;
+mod rebuild;
+mod send;
+
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use futures::{AsyncBufReadExt as _, StreamExt as _};
 use kube::Client;
 use kube::client::Body;
+use send::send;
 use serde_json::{Map, Value, json};
 use server::orgs::table::{Action, ENDPOINTS, Endpoint, command_name};
 
@@ -20,6 +26,19 @@ pub struct Args {
 /// What a command answers with when the server says that it does not go with the state as it is.
 const CONFLICT: i32 = 5;
 
+/// What a command printed, and how it ends.
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    fn done(out: String) -> Said {
+        Said { code: 0, out, err: String::new() }
+    }
+}
+
 pub fn run(args: Args) -> anyhow::Result<()> {
     let matches = match program().try_get_matches_from(&args.words) {
         Ok(matches) => matches,
@@ -27,32 +46,64 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Err(error) => error.exit(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(async {
+    let said = runtime.block_on(async {
         let client = Client::try_default().await.context("no server to speak to: is KUBECONFIG set?")?;
-        match matches.subcommand() {
-            Some(("rebuild", _)) => rebuild(&client).await,
-            Some((name, given)) => match ENDPOINTS.iter().find(|one| command_name(one) == name) {
-                Some(endpoint) => command(&client, endpoint, given).await,
-                None => bail!("there is no command {name:?}"),
-            },
-            None => bail!("there is no command"),
-        }
-    })
+        answer(&client, &matches).await
+    })?;
+    print!("{}", said.out);
+    eprint!("{}", said.err);
+    if said.code != 0 {
+        std::process::exit(said.code);
+    }
+    Ok(())
 }
 
+/// Does what these words say, which begin with the command.
+pub async fn type_in(client: &Client, words: &[String]) -> anyhow::Result<Said> {
+    answer(client, &program().try_get_matches_from(words)?).await
+}
+
+async fn answer(client: &Client, matches: &ArgMatches) -> anyhow::Result<Said> {
+    match matches.subcommand() {
+        Some(("rebuild", _)) => rebuild::rebuild(client).await.map(Said::done),
+        Some(("agent", given)) => {
+            let rounds = text(given, "rounds").map(|text| text.parse()).transpose().context("--rounds")?;
+            let node = text(given, "node").map_or("", String::as_str);
+            agent::play(client, name(node)?, rounds).await.map(Said::done)
+        }
+        Some((word, given)) => match ENDPOINTS.iter().find(|one| command_name(one) == word) {
+            Some(endpoint) if matches!(endpoint.action, Action::Stream) => follow(client, endpoint, given).await,
+            Some(endpoint) => command(client, endpoint, given).await,
+            None => bail!("there is no command {word:?}"),
+        },
+        None => bail!("there is no command"),
+    }
+}
+
+/// The parser, made once: tours type many commands.
 fn program() -> Command {
+    static PROGRAM: LazyLock<Command> = LazyLock::new(made);
+    PROGRAM.clone()
+}
+
+fn made() -> Command {
     let mut program = Command::new("bursar orgs")
         .no_binary_name(true)
         .about("Organizations: their limits, and what they have")
         .subcommand_required(true)
         .arg_required_else_help(true);
-    for endpoint in ENDPOINTS.iter().filter(|one| !matches!(one.action, Action::Stream)) {
+    for endpoint in ENDPOINTS {
         program = program.subcommand(subcommand(endpoint));
     }
-    program.subcommand(Command::new("rebuild").about("Makes all views again from the events, and compares them"))
+    let agent = Command::new("agent")
+        .about("Plays a node: alive, and everything there does as it is told")
+        .arg(Arg::new("node").long("node").required(true).value_name("NAME"))
+        .arg(Arg::new("rounds").long("rounds").value_name("COUNT").help("End after so many rounds"));
+    let rebuild = Command::new("rebuild").about("Makes all views again from the events, and compares them");
+    program.subcommand(agent).subcommand(rebuild)
 }
 
-/// The parser wants names that last as long as the process, which ends with this one command.
+/// The parser wants names that last as long as the process does.
 fn for_good(name: String) -> &'static str {
     Box::leak(name.into_boxed_str())
 }
@@ -81,7 +132,9 @@ fn subcommand(endpoint: &'static Endpoint) -> Command {
             .arg(Arg::new("key").long("idempotency-key").value_name("KEY"))
             .arg(Arg::new("if-version").long("if-version").value_name("VERSION"));
     }
-    if endpoint.method == "GET" {
+    if matches!(endpoint.action, Action::Stream) {
+        command = command.arg(Arg::new("events").long("events").value_name("COUNT").help("End after so many events"));
+    } else if endpoint.method == "GET" {
         command = command.arg(Arg::new("after").long("after")).arg(Arg::new("limit").long("limit"));
     }
     command
@@ -100,17 +153,43 @@ fn value(kind: &str, text: &str) -> anyhow::Result<Value> {
     })
 }
 
-async fn command(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> anyhow::Result<()> {
+/// A name as it can stand in a path.
+fn name(text: &str) -> anyhow::Result<&str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if text.is_empty() || matches!(text, "." | "..") || !text.chars().all(plain) {
+        bail!("{text:?} is no name");
+    }
+    Ok(text)
+}
+
+fn path_of(endpoint: &Endpoint, given: &ArgMatches) -> anyhow::Result<String> {
     let mut path = String::new();
     for part in endpoint.path.trim_start_matches('/').split('/') {
-        let name = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
-        let segment = name.map_or(part, |name| text(given, name).map_or("", String::as_str));
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if segment.is_empty() || matches!(segment, "." | "..") || !segment.chars().all(plain) {
-            bail!("{segment:?} is no name");
-        }
-        path = format!("{path}/{segment}");
+        let named = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
+        let segment = named.map_or(part, |name| text(given, name).map_or("", String::as_str));
+        path = format!("{path}/{}", name(segment)?);
     }
+    Ok(path)
+}
+
+/// Prints events as they come, until the server ends, or so many were there.
+async fn follow(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> anyhow::Result<Said> {
+    let count = text(given, "events").map(|text| text.parse::<u64>()).transpose().context("--events")?;
+    let request = http::Request::get(path_of(endpoint, given)?).body(Vec::new())?;
+    let mut lines = client.request_stream(request).await.context("the server refused the stream")?.lines();
+    let mut seen = 0;
+    while count.is_none_or(|count| seen < count)
+        && let Some(line) = lines.next().await
+    {
+        let line = line.context("the stream was cut off")?;
+        seen += u64::from(line.is_empty());
+        println!("{line}");
+    }
+    Ok(Said::done(String::new()))
+}
+
+async fn command(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> anyhow::Result<Said> {
+    let mut path = path_of(endpoint, given)?;
     let mut body = Map::new();
     for (field, kind, _) in endpoint.fields {
         if let Some(given) = text(given, field) {
@@ -141,68 +220,18 @@ async fn command(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> an
     let bytes = if endpoint.fields.is_empty() { Vec::new() } else { Value::Object(body).to_string().into_bytes() };
     let (status, answer) = send(client, request.body(Body::from(bytes))?).await?;
     if status.is_success() {
-        if !answer.is_null() {
-            println!("{}", serde_json::to_string_pretty(&answer)?);
-        }
-        return Ok(());
+        let text = if answer.is_null() { String::new() } else { serde_json::to_string_pretty(&answer)? + "\n" };
+        return Ok(Said::done(text));
     }
     let said = answer["detail"].as_str().or(answer["message"].as_str()).unwrap_or("the server gave no reason");
     let code = answer["code"].as_str().unwrap_or("refused");
-    eprintln!("bursar: {code}: {said}");
+    let mut err = format!("bursar: {code}: {said}\n");
     if answer["details"].is_object() {
-        eprintln!("{}", serde_json::to_string_pretty(&answer["details"])?);
+        err += &serde_json::to_string_pretty(&answer["details"])?;
+        err.push('\n');
     }
-    std::process::exit(if status == http::StatusCode::CONFLICT { CONFLICT } else { 1 });
-}
-
-async fn send(client: &Client, request: http::Request<Body>) -> anyhow::Result<(http::StatusCode, Value)> {
-    let response = client.send(request).await.context("the server cannot be reached")?;
-    let status = response.status();
-    let bytes = response.into_body().collect_bytes().await.context("the answer was cut off")?;
-    Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
-}
-
-async fn get(client: &Client, path: &str) -> anyhow::Result<Value> {
-    let (status, answer) = send(client, http::Request::get(path).body(Body::empty())?).await?;
-    if !status.is_success() {
-        bail!("the server refused {path}: {}", answer["message"].as_str().unwrap_or_default());
-    }
-    Ok(answer)
-}
-
-/// Reads all events, plays them, and compares what comes out with what the server shows.
-async fn rebuild(client: &Client) -> anyhow::Result<()> {
-    let views = get(client, "/v1/views").await?;
-    let (mut events, mut after) = (Vec::new(), String::from("0"));
-    loop {
-        let page = get(client, &format!("/v1/events?after={after}")).await?;
-        events.extend(page["items"].as_array().cloned().unwrap_or_default());
-        match page["next"].as_str() {
-            Some(next) => after = next.to_owned(),
-            None => break,
-        }
-    }
-    let rebuilt = families::orgs::commands::rebuild(&events, views["now_ms"].as_i64().unwrap_or(0));
-    let mut live: BTreeMap<(String, String, String), Value> = BTreeMap::new();
-    for view in views["items"].as_array().into_iter().flatten() {
-        let of = |field: &str| view[field].as_str().unwrap_or_default().to_owned();
-        let kind = of("kind").chars().enumerate().fold(String::new(), |word, (at, c)| {
-            let edge = if c.is_ascii_uppercase() && at > 0 { "_" } else { "" };
-            format!("{word}{edge}{}", c.to_ascii_lowercase())
-        });
-        live.insert((kind, of("org_id"), of("id")), view["state"].clone());
-    }
-    let mut differing = rebuilt.gaps.clone();
-    for key in live.keys().chain(rebuilt.views.keys()).collect::<std::collections::BTreeSet<_>>() {
-        if live.get(key) != rebuilt.views.get(key) {
-            differing.push(format!("{} {}/{}: the view is not what the events say", key.0, key.1, key.2));
-        }
-    }
-    if !differing.is_empty() {
-        bail!("{} differences (commands that ran meanwhile count as such):\n{}", differing.len(), differing.join("\n"));
-    }
-    println!("{} views made from {} events are those that the server shows", rebuilt.views.len(), rebuilt.events);
-    Ok(())
+    let code = if status == http::StatusCode::CONFLICT { CONFLICT } else { 1 };
+    Ok(Said { code, out: String::new(), err })
 }
 
 #[cfg(test)]
