@@ -8,7 +8,7 @@ pub mod parts;
 pub mod probe;
 
 /// The benchmarks by name.
-pub const NAMES: &[&str] = &["ledger", "serve", "quota", "capsule", "karmada", "datum", "stall"];
+pub const NAMES: &[&str] = &["ledger", "serve", "quota", "capsule", "karmada", "datum", "orgs", "stall"];
 
 /// Not a benchmark: what one of them runs under callgrind.
 const DECISION_WORK: &str = "decision-work";
@@ -22,6 +22,7 @@ pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::R
         ("capsule", arguments) => api::capsule::run(arguments),
         ("karmada", arguments) => api::karmada::run(arguments),
         ("datum", arguments) => api::datum::run(arguments),
+        ("orgs", arguments) => api::orgs::run(arguments),
         ("stall", arguments) => api::stall::run(arguments),
         (DECISION_WORK, [claims, accounts]) => {
             decision::work(decision::Size { claims: claims.parse()?, accounts: accounts.parse()? });

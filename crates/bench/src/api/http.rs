@@ -147,6 +147,13 @@ impl Connection {
         Ok(body)
     }
 
+    /// Puts, and returns what it was answered with; anything but success fails with the server's words.
+    pub async fn put(&mut self, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+        let (status, body) = self.whole(Method::PUT, path, (JSON, JSON), body).await?;
+        ensure!(status.is_success(), "PUT {path}: {status} {}", String::from_utf8_lossy(&body));
+        Ok(body)
+    }
+
     pub async fn delete(&mut self, path: &str) -> anyhow::Result<()> {
         let (status, body) = self.whole(Method::DELETE, path, (JSON, JSON), Bytes::new()).await?;
         ensure!(status.is_success(), "DELETE {path}: {status} {}", String::from_utf8_lossy(&body));

@@ -9,6 +9,8 @@ mod http;
 pub mod karmada;
 mod load;
 mod options;
+pub mod orgs;
+mod orgs_postgres;
 pub mod quota;
 pub mod serve;
 mod servers;

@@ -21,9 +21,11 @@ pub struct Options {
     pub scheduled: u64,
     pub denied: u64,
     pub raised: u64,
+    pub orgs: u64,
+    pub instances: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|stall [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|stall [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -44,6 +46,9 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|stall
  datum:
   --denied N         claims that wait for one grant (100000)
   --raised N         how many of them it is raised for (1000)
+ orgs:
+  --orgs N           organizations (1000)
+  --instances N      instances of each, at most 100 (100)
  stall:
   --pods N           pods stored before anything is measured (300000)";
 
@@ -67,6 +72,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         scheduled: 2_000,
         denied: 100_000,
         raised: 1_000,
+        orgs: 1_000,
+        instances: 100,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -87,6 +94,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--scheduled" => options.scheduled = number(word()?)?,
             "--denied" => options.denied = number(word()?)?,
             "--raised" => options.raised = number(word()?)?,
+            "--orgs" => options.orgs = number(word()?)?.max(1),
+            "--instances" => options.instances = number(word()?)?.min(100),
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

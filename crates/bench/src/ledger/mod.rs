@@ -6,7 +6,7 @@
 
 mod etcd;
 mod ours;
-mod postgres;
+pub(crate) mod postgres;
 mod size;
 
 use std::time::Duration;

@@ -40,7 +40,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    pub fn start(runtime: &Runtime) -> anyhow::Result<Postgres> {
+    /// Starts a server of our own, with nothing in it.
+    pub fn launch() -> anyhow::Result<Postgres> {
         let programs = programs()?;
         let folder = tempfile::tempdir()?;
         // PostgreSQL refuses to run as root; its own user must be able to get to the folder.
@@ -68,29 +69,39 @@ impl Postgres {
             .arg(folder.path())
             .args(["-c", "listen_addresses=", "-c", "max_connections=100", "-c", "shared_buffers=256MB"])
             .spawn()?;
-        let postgres = Postgres { process, folder, granted: 0 };
+        Ok(Postgres { process, folder, granted: 0 })
+    }
+
+    /// The first connection, as soon as it answers.
+    pub async fn ready(&self) -> anyhow::Result<Client> {
+        let started = Instant::now();
+        let client = loop {
+            match self.connect().await {
+                Ok(client) => break client,
+                Err(error) if started.elapsed() > START => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        let version: String = client.query_one("SHOW server_version", &[]).await?.try_get(0)?;
+        let fsync: String = client.query_one("SHOW fsync", &[]).await?.try_get(0)?;
+        println!("PostgreSQL {version}, fsync {fsync}, started for this benchmark");
+        Ok(client)
+    }
+
+    pub fn start(runtime: &Runtime) -> anyhow::Result<Postgres> {
+        let postgres = Postgres::launch()?;
         runtime.block_on(async {
-            let started = Instant::now();
-            let client = loop {
-                match postgres.connect().await {
-                    Ok(client) => break client,
-                    Err(error) if started.elapsed() > START => return Err(error),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                }
-            };
+            let client = postgres.ready().await?;
             client.batch_execute(SCHEMA).await?;
             let fill = "INSERT INTO accounts SELECT n, 1000000000000, 0 FROM generate_series(0, $1 - 1) n";
             client.execute(fill, &[&i32::try_from(ACCOUNTS)?]).await?;
             client.batch_execute("VACUUM ANALYZE accounts").await?;
-            let version: String = client.query_one("SHOW server_version", &[]).await?.try_get(0)?;
-            let fsync: String = client.query_one("SHOW fsync", &[]).await?.try_get(0)?;
-            println!("PostgreSQL {version}, fsync {fsync}, started for this benchmark");
             anyhow::Ok(())
         })?;
         Ok(postgres)
     }
 
-    async fn connect(&self) -> anyhow::Result<Client> {
+    pub async fn connect(&self) -> anyhow::Result<Client> {
         let mut config = tokio_postgres::Config::new();
         config.host_path(self.folder.path()).user("bursar").dbname("postgres");
         let (client, connection) = config.connect(NoTls).await?;

@@ -54,6 +54,14 @@ fn datum() {
 }
 
 #[test]
+fn orgs() {
+    let figures = figures("orgs --rounds 1 --millis 300 --orgs 70 --instances 2");
+    for name in ["commands64_per_second", "commands64_vs_postgres", "scale_growth_orgs"] {
+        assert!(figures[name] > 0.0, "{figures:?}");
+    }
+}
+
+#[test]
 fn stall() {
     let figures = figures("stall --millis 200 --pods 6600");
     for phase in ["idle", "install", "relabel", "audit", "delete"] {
