@@ -10,5 +10,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    ::bench::run(&args.name, &args.options, &["bench"])
+    // A benchmark says where it was and keeps what went wrong as the cause; both are to be read.
+    ::bench::run(&args.name, &args.options, &["bench"]).map_err(|error| anyhow::anyhow!("{error:#}"))
 }

@@ -41,7 +41,7 @@ async fn benchmark(options: &Options) -> anyhow::Result<()> {
     let server = Server::bursar(&options.bursar)?;
     let mut bench = Bench::fill(&server.target, options).await?;
     println!("{CLIENTS} clients create pods in other namespaces; the worst wait of any of them, in ms");
-    println!("{:<9} {:>12} {:>9} {:>12} {:>16}", "", "took ms", "creates", "worst ms", "of it sync ms");
+    println!("{:<9} {:>12} {:>9} {:>12} {:>9} {:>16}", "", "took ms", "creates", "worst ms", "at ms", "of it sync ms");
 
     // As long as the others take: a machine that stands still now and then does so here, too.
     let idle = bench
@@ -97,6 +97,19 @@ struct Counts {
     made: AtomicU64,
 }
 
+/// One create: how long it took, and when it was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Wait {
+    lasted: Duration,
+    asked: Instant,
+}
+
+impl Wait {
+    fn none(asked: Instant) -> Wait {
+        Wait { lasted: Duration::ZERO, asked }
+    }
+}
+
 impl Bench {
     async fn fill(target: &Target, options: &Options) -> anyhow::Result<Bench> {
         let mut connection = target.connect().await?;
@@ -140,14 +153,17 @@ impl Bench {
         let took = begun.elapsed();
         tokio::time::sleep(self.around).await;
         ended.store(true, Ordering::Relaxed);
-        let mut worst = Duration::ZERO;
+        let mut worst = Wait::none(begun);
         while let Some(client) = clients.join_next().await {
             worst = worst.max(client??);
         }
         let creates = self.counts.made.load(Ordering::Relaxed) - before;
         let sync = longest(&synced_before, &self.synced().await?);
-        println!("{phase:<9} {:>12.1} {creates:>9} {:>12.1} {:>16}", millis(took), millis(worst), sync);
-        Ok(worst)
+        // Below zero where it was before anything happened.
+        let at =
+            millis(worst.asked.saturating_duration_since(begun)) - millis(begun.saturating_duration_since(worst.asked));
+        println!("{phase:<9} {:>12.1} {creates:>9} {:>12.1} {at:>9.0} {sync:>16}", millis(took), millis(worst.lasted));
+        Ok(worst.lasted)
     }
 
     /// How many groups of writes were durable within each bound, as the server counts them.
@@ -212,13 +228,13 @@ async fn client(
     path: String,
     ended: Arc<AtomicBool>,
     counts: Arc<Counts>,
-) -> anyhow::Result<Duration> {
-    let (body, mut worst) = (generated_pod(), Duration::ZERO);
+) -> anyhow::Result<Wait> {
+    let (body, mut worst) = (generated_pod(), Wait::none(Instant::now()));
     while !ended.load(Ordering::Relaxed) {
         counts.asked.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         connection.create(&path, body.clone()).await?;
-        worst = worst.max(asked.elapsed());
+        worst = worst.max(Wait { lasted: asked.elapsed(), asked });
         counts.made.fetch_add(1, Ordering::Relaxed);
     }
     Ok(worst)
