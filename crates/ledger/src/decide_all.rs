@@ -94,9 +94,10 @@ impl Planner<'_> {
             let verdict = self.verdict_within(index, &mut left);
             parts.push(Plan { decided_at, subject: *subject, slot: *slot, verdict });
         }
-        let gives_back_first = self.is_beyond_on_the_way();
-        // One part alone that takes what it has never leaves a sum at zero on the way.
-        let formats = if parts.len() > 1 || gives_back_first { self.formats(&parts) } else { Vec::new() };
+        // One part alone exchanges what it has in one go: no sum is beyond anything, or at zero, on the way.
+        let are_several = parts.len() > 1;
+        let gives_back_first = are_several && self.is_beyond_on_the_way();
+        let formats = if are_several { self.formats(&parts) } else { Vec::new() };
         parts.sort_by_key(|part| part.subject);
         Ok(StepPlan { decided_at, opened, settings, parts, formats, gives_back_first })
     }

@@ -1,6 +1,6 @@
 //! Steps of several parts: all of them or none, whatever their order.
 
-use ledger::{AccountKey, Charge, Ledger, LedgerError, Limit, Standing, SubjectId};
+use ledger::{AccountKey, Charge, Ledger, LedgerError, Limit, Standing, SubjectId, Terms};
 use quantity::{Amount, Format};
 
 use crate::table::check;
@@ -167,6 +167,27 @@ fn a_step_of_one_is_what_that_one_is() {
         step delete a | delete x     -> done unchanged
         ",
     );
+}
+
+/// What cannot be counted of one account does not make the step touch another, whose charge stays as it is.
+#[test]
+fn a_step_of_one_touches_what_it_changes() {
+    let mut ledger = Ledger::new();
+    let open = |ledger: &mut Ledger, name: &str| {
+        ledger.open(AccountKey::new("q", name, ""), Limit::Unlimited).expect("an account")
+    };
+    let (cpu, memory) = (open(&mut ledger, "cpu"), open(&mut ledger, "memory"));
+    let adopted =
+        |account, nanos| Charge::new(account, Amount::from_nanos(nanos), Format::default()).on(Terms::Adopted);
+    let other = [adopted(memory, 5)];
+    let _ = ledger.charge(SubjectId(1), &other, &Standing::Stored).expect("room for the other");
+    let _ = ledger.charge(SubjectId(2), &[adopted(cpu, 7)], &Standing::Stored).expect("room for what stays");
+
+    let mut planner = ledger.plan();
+    let asked = [adopted(cpu, 7), adopted(memory, i128::MAX)];
+    planner.charge(SubjectId(2), &asked, &Standing::Stored).expect("a part");
+    let plan = planner.decide().expect("what is there is never refused");
+    assert_eq!(ledger.apply_all(plan).touched.to_vec(), [memory]);
 }
 
 #[test]
