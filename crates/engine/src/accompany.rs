@@ -1,12 +1,16 @@
 //! Objects that are written with another one, because a family says that it comes with them: decided with it, changed with it,
 //! refused with it. What becomes of them when it goes, the family says as of every companion.
 
-use families::{Companion, Operation, Writing};
+use std::sync::Arc;
+
+use families::{Company, Operation, Writing};
 use ledger::Terms;
+use rules::cel::{Foresight, at_desk};
 
 use crate::command::Refused;
 use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
+use crate::measured::measured;
 use crate::object::{Draft, Object, ObjectKey};
 use crate::relief::{Prepared, RefusedDraft, Relief};
 
@@ -20,24 +24,37 @@ pub(crate) struct Accompanied<'a> {
 }
 
 impl Engine {
-    /// Whom an object comes with; nobody, mostly.
-    pub(crate) fn company(&self, write: &Accompanied<'_>) -> Result<Vec<Companion>, Refused> {
-        let mut company = Vec::new();
-        let mut old = None;
-        for (place, family) in self.families.iter().enumerate() {
-            if !family.manifest().accompanies {
-                continue;
-            }
-            let view = self.view(write.now_ms);
+    /// Whom an object comes with; nobody, mostly. What its sender knows of expressions is used here first.
+    pub(crate) fn company(&mut self, write: &Accompanied<'_>) -> Result<Company, Refused> {
+        let (mut company, mut old) = (Company::default(), None);
+        let families = self.families.clone();
+        for (place, family) in families.iter().enumerate() {
             let ObjectKey { resource, namespace, name } = write.key;
-            if !family.may_accompany(resource, &view) {
+            if !family.manifest().accompanies || !family.may_accompany(resource, &self.view(write.now_ms)) {
                 continue;
             }
+            let foresight = std::mem::take(&mut self.foresight);
+            let (may_ask, is_last) =
+                (!matches!(foresight, Foresight::None | Foresight::Last(_)), matches!(foresight, Foresight::Last(_)));
             let before = write.before.map(|before| &*old.get_or_insert_with(|| before.value()));
-            let object = &write.draft.value;
-            let writing = Writing { resource, namespace, name, object, old: before, origin: &self.origin };
-            let companions = family.accompany(&writing, &view);
-            company.extend(companions.map_err(|refusal| Refused::Said { family: place, refusal })?);
+            let object = measured(&write.draft.value, self.is_projected(resource));
+            let (made, put_off, known) = {
+                let (view, origin) = (self.view(write.now_ms), &self.origin);
+                let writing = Writing { resource, namespace, name, object: &object, old: before, origin };
+                at_desk(foresight, &object, || family.accompany(&writing, &view))
+            };
+            if let Some(wanted) = put_off {
+                return Err(self.want(wanted, object.into_owned()));
+            }
+            self.foresight = match known {
+                Some(known) if is_last => Foresight::Last(known),
+                Some(known) => Foresight::Known(known),
+                None if may_ask => Foresight::Asked,
+                None => Foresight::None,
+            };
+            let made = made.map_err(|refusal| Refused::Said { family: place, refusal })?;
+            company.with.extend(made.with);
+            company.without.extend(made.without);
         }
         Ok(company)
     }
@@ -47,12 +64,14 @@ impl Engine {
         &mut self,
         write: &Accompanied<'_>,
         asked: Option<Asked>,
-        company: Vec<Companion>,
+        company: Company,
     ) -> Result<(Ruling, Relief), Refused> {
         let &Accompanied { key, draft, terms, now_ms, .. } = write;
         let owner = RefusedDraft { key, draft, terms, now_ms };
-        let mut prepared: Vec<Prepared> = Vec::with_capacity(company.len());
-        for companion in company {
+        let without: Vec<Arc<Object>> =
+            company.without.into_iter().filter_map(|place| self.stored(&place.into()).cloned()).collect();
+        let mut prepared: Vec<Prepared> = Vec::with_capacity(company.with.len());
+        for companion in company.with {
             let name = companion.name.clone();
             let one = self
                 .prepare(&owner, companion)
@@ -61,6 +80,9 @@ impl Engine {
         }
         let mut plan = self.ledger.plan();
         let mut charges = Vec::new();
+        for one in without.iter().filter(|one| self.ledger.is_live(one.uid)) {
+            plan.release(one.uid).map_err(|error| Refused::Bug(error.to_string()))?;
+        }
         for one in &mut prepared {
             if let Some(asked) = &mut one.asked {
                 asked.at_once();
@@ -82,6 +104,6 @@ impl Engine {
             }
         }
         ruling.plan = Some(Planned::Step(step));
-        Ok((ruling, Relief::of(prepared)))
+        Ok((ruling, Relief { without, ..Relief::of(prepared) }))
     }
 }

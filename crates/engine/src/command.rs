@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use families::{Denial, Origin, Refusal};
-use rules::cel::{Foresight, Known, Program};
+use rules::cel::{Foresight, Known, Question};
 
 use crate::object::{Draft, Object, ObjectKey};
 
@@ -34,7 +34,7 @@ pub struct Writes {
 #[derive(Debug)]
 pub struct Postponed {
     pub kind: WriteKind,
-    pub wanted: Vec<Program>,
+    pub wanted: Vec<Question>,
     /// What they are wanted of: the object as rules see it.
     pub object: serde_json::Value,
     /// Set where it is for what has to be counted, and no expressions.

@@ -3,7 +3,7 @@
 
 use families::{Denial, DenialLine, DenialReason, Operation, Refusal};
 use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
-use rules::cel::{Budget, Foresight, Known, PutOff, WRITE_STEPS_MAX, at_desk, within};
+use rules::cel::{Budget, Foresight, Known, PutOff, Question, WRITE_STEPS_MAX, at_desk, within};
 use rules::jsonpath::steps_taken;
 use rules::{MeasureError, Subject, Verdict};
 use serde_json::Value;
@@ -131,13 +131,8 @@ impl Engine {
             }
         }
         if let Some(wanted) = put_off {
-            if !wanted.is_empty() {
-                self.wanted = wanted;
-                self.wanted_of = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
-                return Err(Refused::Bug("a write was put off that nobody sends again".into()));
-            }
-            // What rules make of an expression that nobody evaluated is not what they say: nothing may come of it.
-            return Err(Refused::Said { family: 0, refusal: Refusal::conflict(CHANGES) });
+            let object = measured(&draft.value, self.is_projected(&key.resource)).into_owned();
+            return Err(self.want(wanted, object));
         }
         let mut verdict = match (verdict, terms) {
             (Ok(verdict), _) => verdict,
@@ -162,6 +157,16 @@ impl Engine {
         }
         self.check_countable(&verdict, draft.uid, terms)?;
         Ok(Some(Asked { verdict, terms: on, operation, reports }))
+    }
+
+    /// Keeps what is wanted of an object for the sender of the write, which is refused for now.
+    pub(crate) fn want(&mut self, wanted: Vec<Question>, object: Value) -> Refused {
+        if wanted.is_empty() {
+            // What rules make of an expression that nobody evaluated is not what they say: nothing may come of it.
+            return Refused::Said { family: 0, refusal: Refusal::conflict(CHANGES) };
+        }
+        (self.wanted, self.wanted_of) = (wanted, object);
+        Refused::Bug("a write was put off that nobody sends again".into())
     }
 
     /// Whoever has what it waited for, and keeps it for good, does not wait again.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use families::{Change, Families, Family, Origin, Parsed, Record, Refusal};
 use ledger::{AccountId, Ledger, SubjectId};
-use rules::cel::{Foresight, Known, Program};
+use rules::cel::{Foresight, Known, Question};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -44,7 +44,8 @@ pub struct Engine {
     pub(crate) keeping: HashSet<GroupResource>,
     /// Resources whose writes families write down.
     pub(crate) recorded: HashSet<GroupResource>,
-    /// Whether some family is asked about every write.
+    /// Resources besides these about whose writes families are asked; and whether some family is about every write.
+    pub(crate) checked: HashSet<GroupResource>,
     pub(crate) checks_everything: bool,
     pub(crate) shelves: Shelves,
     pub(crate) namespaces: BTreeMap<Arc<str>, NamespaceState>,
@@ -99,7 +100,7 @@ pub struct Engine {
     /// What the write at hand knows of the expressions it will be asked about.
     pub(crate) foresight: Foresight,
     /// The expressions it should have known of, on what, and the write itself, on its way back.
-    pub(crate) wanted: Vec<Program>,
+    pub(crate) wanted: Vec<Question>,
     pub(crate) wanted_of: Value,
     pub(crate) postponed: Option<Box<Postponed>>,
     /// What is told to whoever stores: objects of the steps since it was last taken, and how many bytes they are; and the rest.
@@ -169,7 +170,7 @@ impl Engine {
         new: Option<&Value>,
         now_ms: i64,
     ) -> Result<(), Refused> {
-        if !self.checks_everything && !self.is_projected(&key.resource) {
+        if !self.checks_everything && !self.is_projected(&key.resource) && !self.checked.contains(&key.resource) {
             return Ok(());
         }
         let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
@@ -177,7 +178,7 @@ impl Engine {
         let mut old_value = None;
         for (place, family) in self.families.iter().enumerate() {
             let manifest = family.manifest();
-            if !manifest.checks_everything && (!manifest.projects(&key.resource) || (leaves && removed)) {
+            if !manifest.checks(&key.resource) && (!manifest.projects(&key.resource) || (leaves && removed)) {
                 continue;
             }
             let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));

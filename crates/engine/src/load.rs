@@ -74,6 +74,7 @@ impl Engine {
             keeping: families.resources(|manifest| manifest.keeping),
             naming: families.resources(|manifest| manifest.naming),
             recorded: families.resources(|manifest| manifest.recorded),
+            checked: families.resources(|manifest| manifest.checked),
             checks_everything,
             families,
             policy_resources,

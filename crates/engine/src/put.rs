@@ -44,12 +44,16 @@ impl Engine {
 
     /// The same with the objects that let it in. What was decided for all of them is applied first.
     pub(crate) fn put_with(&mut self, put: Put, relief: Relief) -> Written {
-        if relief.companions.is_empty() {
+        if relief.companions.is_empty() && relief.without.is_empty() {
             return self.put(put);
         }
         let Put { ruling, .. } = put;
         let until_ms = ruling.until_ms;
         self.apply(ruling);
+        for gone in relief.without {
+            self.delete(gone, None);
+        }
+        let is_companioned = !relief.companions.is_empty();
         for companion in relief.companions {
             self.put(companion);
         }
@@ -57,7 +61,9 @@ impl Engine {
             self.conform(quota);
         }
         let written = self.put(Put { ruling: Ruling::until(until_ms), ..put });
-        self.companioned.insert(written.object.uid, written.object.key.clone());
+        if is_companioned {
+            self.companioned.insert(written.object.uid, written.object.key.clone());
+        }
         // A quota whose rules are others now counts the object by those.
         self.recount_one(&written.object);
         written

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ledger::{Charge, Receipt, Standing, State, SubjectId, Terms};
-use rules::cel::{Budget, Known, Program, within};
+use rules::cel::{Budget, Known, Question, within};
 use rules::{GroupResource, Line, MeasureError, Namespace, PolicyId, Subject, Verdict};
 use serde_json::Value;
 
@@ -99,7 +99,7 @@ impl Engine {
         moved: &[PolicyId],
         known: &mut Option<Box<Known>>,
         budget: &mut Budget,
-    ) -> Result<bool, (Value, Vec<Program>)> {
+    ) -> Result<bool, (Value, Vec<Question>)> {
         let Some(value) = self.seen(object) else { return Ok(false) };
         let (verdict, put_off) = within(budget, known, &value, || self.measure_stored(object, &value, Some(moved)));
         match put_off {
@@ -165,10 +165,16 @@ impl Engine {
         if charges.is_empty() && !self.ledger.is_live(subject) {
             return;
         }
+        let had = self.ledger.is_live(subject) && !self.ledger.is_waiting(subject);
         match self.ledger.decide(subject, &charges, standing) {
             Ok(plan) => {
                 let receipt = self.ledger.apply(plan);
                 self.note_receipt(&receipt);
+                // Whoever waited, and is served because rules are others now, is told in the same step, as those are who are woken.
+                let may_wait = self.subjects.get(&subject).is_some_and(|key| self.may_wait(&key.resource));
+                if may_wait && !had && self.ledger.is_live(subject) && !self.ledger.is_waiting(subject) {
+                    self.note_served(subject);
+                }
             }
             // Adopting is never refused; a line of waiters can be full.
             Err(denied) => tracing::error!(%denied, "an object could not be counted again"),
@@ -186,11 +192,13 @@ impl Engine {
     /// Remembers what a step of the ledger touched: balances to publish, statuses to mend.
     pub(crate) fn note_receipt(&mut self, receipt: &Receipt) {
         self.touched.extend_from_slice(&receipt.touched);
-        for subject in &receipt.woken {
-            if let Some(key) = self.subjects.get(subject).cloned() {
-                self.woken.push(key.clone());
-                self.mark_stale(key);
-            }
+        receipt.woken.iter().for_each(|subject| self.note_served(*subject));
+    }
+
+    fn note_served(&mut self, subject: SubjectId) {
+        if let Some(key) = self.subjects.get(&subject).cloned() {
+            self.woken.push(key.clone());
+            self.mark_stale(key);
         }
     }
 

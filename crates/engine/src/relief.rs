@@ -36,6 +36,8 @@ pub(crate) struct Relief {
     pub companions: Vec<Put>,
     /// Policies whose limits follow.
     pub quotas: Vec<ObjectKey>,
+    /// Companions that go.
+    pub without: Vec<Arc<Object>>,
 }
 
 /// A companion that is measured, and not charged yet.
@@ -56,7 +58,7 @@ impl Relief {
             let (key, draft, before) = (one.key, one.draft, one.before);
             Put { key, draft, before, compiled: None, ruling: Ruling::until(until_ms), status_at: None }
         });
-        Relief { companions: companions.collect(), quotas }
+        Relief { companions: companions.collect(), quotas, without: Vec::new() }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use ledger::SubjectId;
 use rules::PolicyId;
-use rules::cel::{Budget, Known, Program};
+use rules::cel::{Budget, Known, Question};
 use rules::jsonpath::steps_taken;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ pub struct Counted {
 pub struct Wanted {
     subject: SubjectId,
     object: Value,
-    programs: Vec<Program>,
+    questions: Vec<Question>,
 }
 
 /// What they gave.
@@ -59,7 +59,7 @@ pub struct Found {
 impl Wanted {
     /// Evaluates what is wanted; not on a thread that others wait for.
     pub fn evaluate(self) -> Found {
-        Found { subject: self.subject, known: Box::new(Known::evaluate(self.programs, &self.object)) }
+        Found { subject: self.subject, known: Box::new(Known::evaluate(self.questions, &self.object)) }
     }
 }
 
@@ -103,8 +103,12 @@ impl Engine {
                 Err(put_off) => {
                     staging.pending.push(object.key.clone());
                     staging.known.extend(known.map(|known| (object.uid, known)));
-                    let asked = put_off.filter(|(_, programs)| !programs.is_empty());
-                    wanted.extend(asked.map(|(seen, programs)| Wanted { subject: object.uid, object: seen, programs }));
+                    let asked = put_off.filter(|(_, questions)| !questions.is_empty());
+                    wanted.extend(asked.map(|(seen, questions)| Wanted {
+                        subject: object.uid,
+                        object: seen,
+                        questions,
+                    }));
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Parsed, Sources, SubjectLine, View, World};
+use families::{BalanceLine, Balances, Parsed, Place, Sources, SubjectLine, View, World};
 use ledger::{Explanation, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
@@ -128,6 +128,10 @@ impl View for SnapshotView<'_> {
     fn looks_into(&self, policy: &str, namespace: &str) -> bool {
         let rulebook = self.fresh.map(|fresh| &fresh.rulebook);
         rulebook.is_some_and(|book| book.id(policy).is_some_and(|id| book.looks_into(id, namespace)))
+    }
+
+    fn companion(&self, _: SubjectId, _: usize) -> Option<Place> {
+        None
     }
 
     fn lives(&self, _: SubjectId) -> bool {

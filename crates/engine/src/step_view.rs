@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use families::{BalanceLine, Balances, Parsed, Sources, SubjectLine, View, World};
+use families::{BalanceLine, Balances, Parsed, Place, Sources, SubjectLine, View, World, companion_uid};
 use ledger::{AccountId, AccountKey, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
@@ -90,6 +90,17 @@ impl World for StepView<'_> {
         Some(tree)
     }
 
+    fn parsed_one(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+        make: &dyn Fn(&Value) -> Parsed,
+    ) -> Option<Parsed> {
+        let key = ObjectKey::new(resource.clone(), namespace, name);
+        self.engine.stored(&key).map(|object| object.parsed(make))
+    }
+
     fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         self.engine.objects_in(resource, &namespace.into()).map(|object| object.parsed(make)).collect()
     }
@@ -174,6 +185,11 @@ impl View for StepView<'_> {
 
     fn looks_into(&self, policy: &str, namespace: &str) -> bool {
         self.engine.rulebook.id(policy).is_some_and(|id| self.engine.rulebook.looks_into(id, namespace))
+    }
+
+    fn companion(&self, of: SubjectId, number: usize) -> Option<Place> {
+        let key = self.engine.subjects.get(&companion_uid(of, number))?;
+        Some(Place::new(key.resource.clone(), &key.namespace, &key.name))
     }
 
     fn lives(&self, subject: SubjectId) -> bool {

@@ -16,6 +16,7 @@ use crate::*;
 
 mod audit;
 mod behind;
+mod claims;
 mod company;
 mod edits;
 mod expressions;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use families::Company;
 use kinds::field_error::FieldError;
 use ledger::Terms;
 use rules::cel::Foresight;
@@ -125,27 +126,27 @@ impl Engine {
             Ready::Delete { stored, last } => return Ok(self.delete(stored, last)),
         };
         let company = match put.status {
-            true => Vec::new(),
-            false => self.company(&put.accompanied(now_ms))?,
+            true => Company::default(),
+            false => match self.company(&put.accompanied(now_ms)) {
+                Ok(company) => company,
+                Err(why) => return Err(self.put_off(put, why)),
+            },
         };
-        if !company.is_empty() {
+        let (ruling, relief) = if company != Company::default() {
             let asked = match self.ask(&put.key, &put.draft, put.terms) {
                 Ok(asked) => asked,
                 Err(why) => return Err(self.put_off(put, why)),
             };
-            let (ruling, relief) = self.rule_with(&put.accompanied(now_ms), asked, company)?;
-            return Ok(match dry_run {
-                true => self.preview(put),
-                false => self.put_with(put.ruled(ruling, now_ms), relief),
-            });
-        }
-        let (ruling, relief) = match self.decide(&put.key, &put.draft, put.terms) {
-            Err(Refused::Denied(denials)) => {
-                let refused = RefusedDraft { key: &put.key, draft: &put.draft, terms: put.terms, now_ms };
-                self.relieve(&refused, denials)?
+            self.rule_with(&put.accompanied(now_ms), asked, company)?
+        } else {
+            match self.decide(&put.key, &put.draft, put.terms) {
+                Err(Refused::Denied(denials)) => {
+                    let refused = RefusedDraft { key: &put.key, draft: &put.draft, terms: put.terms, now_ms };
+                    self.relieve(&refused, denials)?
+                }
+                Err(why) => return Err(self.put_off(put, why)),
+                Ok(ruling) => (ruling, Relief::default()),
             }
-            Err(why) => return Err(self.put_off(put, why)),
-            Ok(ruling) => (ruling, Relief::default()),
         };
         if dry_run {
             return Ok(self.preview(put));
@@ -184,7 +185,7 @@ impl Engine {
             made.extend(namespace);
             if let Ready::Put(put) = &one
                 && !put.status
-                && !self.company(&put.accompanied(now_ms)).map_err(|refused| (place, refused))?.is_empty()
+                && self.company(&put.accompanied(now_ms)).map_err(|refused| (place, refused))? != Company::default()
             {
                 let why = format!("{} comes with other objects, and is written alone", put.key);
                 return Err((place, self.refusal(&put.key, why)));

@@ -101,6 +101,14 @@ pub struct Companion {
     pub quota: Option<(GroupResource, String)>,
 }
 
+/// Whom an object comes with from now on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Company {
+    pub with: Vec<Companion>,
+    /// Companions that it does not come with any more: what they have is let go of before anything is charged.
+    pub without: Vec<Place>,
+}
+
 /// The uid of an object's n-th companion: found again without an index, and nobody else's.
 pub fn companion_uid(of: SubjectId, number: usize) -> SubjectId {
     const SALT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834;

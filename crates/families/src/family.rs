@@ -8,7 +8,7 @@ use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, Reach};
 use serde_json::Value;
 
-use crate::consequence::{Affected, Cause, Companion, Must, Writing};
+use crate::consequence::{Affected, Cause, Company, Must, Writing};
 use crate::identity::Origin;
 use crate::manifest::{Manifest, Plural, Plurals, holds};
 use crate::metrics::{Samples, Survey};
@@ -168,9 +168,9 @@ pub trait Family: Send + Sync {
     }
 
     /// What an object comes with: written, decided and refused together with it. Asked in the step, before it is decided, and not
-    /// about what reports a status. `Err` refuses the write.
-    fn accompany(&self, _writing: &Writing<'_>, _view: &dyn View) -> Result<Vec<Companion>, Refusal> {
-        Ok(Vec::new())
+    /// about what reports a status. Expressions on `writing.object` are evaluated by the sender where they take long. `Err` refuses the write.
+    fn accompany(&self, _writing: &Writing<'_>, _view: &dyn View) -> Result<Company, Refusal> {
+        Ok(Company::default())
     }
 
     /// What an object must be, whoever wrote it. `object.object` is null for one that is not there. `Err` refuses the write,

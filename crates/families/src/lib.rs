@@ -20,7 +20,7 @@ mod view;
 mod virtuals;
 
 pub use consequence::{
-    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Must, Place, RefusedWrite, Writing, companion_uid,
+    Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Company, Must, Place, RefusedWrite, Writing, companion_uid,
     is_marked, marked_uid,
 };
 pub(crate) use family::put_status;

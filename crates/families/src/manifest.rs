@@ -50,8 +50,10 @@ pub struct Manifest {
     /// Resources whose objects decide what the family's policies mean. When one changes, the policies are compiled again.
     pub meaning: Plurals,
     /// Whether the family is asked about every write ([`Family::check`](crate::Family::check)), and not only about those of its
-    /// own policies and of what it projects.
+    /// own policies, of what it projects and of what it checks.
     pub checks_everything: bool,
+    /// Resources about whose writes the family is asked besides those of its policies and of what it projects.
+    pub checked: Plurals,
     /// Whether objects that others write may come with objects of the family's ([`Family::accompany`](crate::Family::accompany)).
     pub accompanies: bool,
     /// Resources whose writes and deletions are written down ([`Family::records`](crate::Family::records)), and whether refusals are
@@ -79,12 +81,18 @@ impl Manifest {
         watched: &[],
         meaning: &[],
         checks_everything: false,
+        checked: &[],
         accompanies: false,
         recorded: &[],
         records_refusals: false,
         virtuals: &[],
         metrics: &[],
     };
+
+    /// Whether the family is asked about every write of this resource, also where its namespace goes.
+    pub fn checks(&self, resource: &GroupResource) -> bool {
+        self.checks_everything || holds(self.checked, resource)
+    }
 
     /// Whether the family fills in the status of this resource.
     pub fn projects(&self, resource: &GroupResource) -> bool {

@@ -8,6 +8,8 @@ use quantity::{Amount, Format};
 use rules::GroupResource;
 use serde_json::Value;
 
+use crate::consequence::Place;
+
 /// What a family made of a stored object, to be used again while the object stays as it is.
 pub type Parsed = Arc<dyn Any + Send + Sync>;
 
@@ -16,6 +18,17 @@ pub trait World {
     /// Every object of a resource in a namespace ("" for cluster-scoped ones), by name.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+
+    /// What `make` makes of one object. A world that keeps objects remembers it with them, as [`World::parsed`] does.
+    fn parsed_one(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+        make: &dyn Fn(&Value) -> Parsed,
+    ) -> Option<Parsed> {
+        self.get(resource, namespace, name).map(|object| make(&object))
+    }
 
     /// The moment of the decision; zero where nothing is decided.
     fn now_ms(&self) -> i64 {
@@ -100,6 +113,9 @@ pub trait View: World + Balances {
     fn looks_into(&self, policy: &str, namespace: &str) -> bool {
         self.namespaces(policy).iter().any(|one| &**one == namespace)
     }
+
+    /// Where an object's n-th companion is, if it is stored.
+    fn companion(&self, of: SubjectId, number: usize) -> Option<Place>;
 
     /// Whether an object that companions were made for is still stored.
     fn lives(&self, subject: SubjectId) -> bool;

@@ -1,8 +1,8 @@
 //! Objects that come with others: a family says that a config map comes with a ticket, of which there are so many.
 
 use families::{
-    Balances, Companion, Denial, Family, Manifest, Must, Plural, PolicyObject, Projected, Refusal, Uncompiled, View,
-    Words, World, Writing, companion_uid,
+    Balances, Companion, Company, Denial, Family, Manifest, Must, Plural, PolicyObject, Projected, Refusal, Uncompiled,
+    View, Words, World, Writing, companion_uid,
 };
 use ledger::{Discipline, Position, Wait};
 use serde_json::json;
@@ -53,7 +53,7 @@ impl Family for Fair {
         resource.is("", "configmaps")
     }
 
-    fn accompany(&self, writing: &Writing<'_>, _: &dyn View) -> Result<Vec<Companion>, Refusal> {
+    fn accompany(&self, writing: &Writing<'_>, _: &dyn View) -> Result<Company, Refusal> {
         let seats = writing.object["spec"]["seats"].as_i64().unwrap_or(1);
         if seats < 0 {
             return Err(Refusal::forbidden("nobody takes less than no seat"));
@@ -63,7 +63,8 @@ impl Family for Fair {
             "metadata": {"name": name, "namespace": writing.namespace, "annotations": {"for": writing.object["metadata"]["uid"]}},
             "spec": {"seats": seats},
         });
-        Ok(vec![Companion { resource: TICKETS.resource(), number: 0, name, object, quota: None }])
+        let with = vec![Companion { resource: TICKETS.resource(), number: 0, name, object, quota: None }];
+        Ok(Company { with, without: Vec::new() })
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {

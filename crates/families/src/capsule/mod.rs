@@ -24,7 +24,7 @@
 
 mod claim;
 mod definitions;
-pub(crate) use targets::Target;
+pub(crate) use targets::{Resolved, Target};
 
 pub(crate) mod schemas {
     pub use super::definitions::{age, column, conditions, list};

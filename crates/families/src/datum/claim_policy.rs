@@ -1,80 +1,23 @@
-//! ClaimCreationPolicy: which objects come with a claim. The claim is written with the object, decided with it, changes with it and goes
-//! with it; an object whose claim would not be granted is refused, and leaves nothing behind.
+//! ClaimCreationPolicy: which objects come with a claim, and with which. The claim is written with the object, decided with it, changes
+//! with it and goes with it ([`super::company`]); an object whose claim would not be granted is refused, and leaves nothing behind.
 
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
-use kinds::fields::{at, given, items, text};
-use ledger::SubjectId;
+use kinds::fields::{at, given, text};
 use rules::GroupResource;
-use rules::cel::Program;
 use serde_json::{Map, Value, json};
 
-use super::template::{Inputs, Template, VARIABLES};
-use super::{CLAIM_POLICIES, CLAIMS, GROUP, VERSION};
+use super::template::{Inputs, Template};
+use super::trigger::Trigger;
+use super::{CLAIM_POLICIES, GROUP, VERSION};
 use crate::capsule::Target;
-use crate::{
-    COMPANIONS_MAX, Change, Companion, Must, Origin, Parsed, Refusal, Sources, View, World, Writing, companion_uid,
-};
+use crate::{Parsed, Refusal, Sources, World, Writing};
 
-/// Conditions of one policy.
-const CONSTRAINTS_MAX: usize = 10;
-const EXPRESSION_BYTES_MAX: usize = 1024;
 /// Resources of one template.
 const RESOURCES_MAX: usize = 20;
 /// Says which policy made a claim.
 pub const POLICY_LABEL: &str = "quota.datumapis.com/policy";
-
-/// When a policy speaks.
-#[derive(Clone, Debug)]
-pub struct Trigger {
-    pub target: Target,
-    constraints: Vec<(Program, String)>,
-}
-
-impl Trigger {
-    pub fn read(policy: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Trigger {
-        let resource = given(policy, &["spec", "trigger", "resource"]).cloned().unwrap_or_default();
-        let target = Target::read(&resource);
-        if target.kind.is_empty() {
-            let place = path.child("resource");
-            errors.push(FieldError::required(place.child("kind"), "the kind of the objects that are meant"));
-        }
-        let (listed, place) = (items(policy, &["spec", "trigger", "constraints"]), path.child("constraints"));
-        if listed.len() > CONSTRAINTS_MAX {
-            errors.push(FieldError::too_many(place, listed.len(), CONSTRAINTS_MAX));
-        }
-        let mut constraints = Vec::new();
-        for (index, one) in listed.iter().take(CONSTRAINTS_MAX).enumerate() {
-            let source = text(one, &["expression"]);
-            let place = place.index(index);
-            if source.len() > EXPRESSION_BYTES_MAX {
-                errors.push(FieldError::too_long(place.child("expression"), EXPRESSION_BYTES_MAX));
-                continue;
-            }
-            match Program::compile(source, VARIABLES) {
-                Ok(program) => constraints.push((program, text(one, &["message"]).to_owned())),
-                Err(why) => errors.push(FieldError::invalid(place.child("expression"), source, why.to_string())),
-            }
-        }
-        Trigger { target, constraints }
-    }
-
-    /// Whether all conditions hold. One that cannot be evaluated refuses the write: no answer is no leave.
-    pub fn holds(&self, policy: &str, inputs: &Inputs<'_>) -> Result<bool, Refusal> {
-        for (program, message) in &self.constraints {
-            match program.eval_bool(&inputs.all()) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(why) => {
-                    let said = if message.is_empty() { program.source() } else { message };
-                    return Err(Refusal::forbidden(format!("policy \"{policy}\" cannot be evaluated ({said}): {why}")));
-                }
-            }
-        }
-        Ok(true)
-    }
-}
 
 /// Name, quantity and dimensions of one resource.
 type Claimed = (Template, Template, Vec<(String, Template)>);
@@ -151,7 +94,7 @@ impl ClaimPolicy {
     }
 
     /// The claim of an object, but for its number.
-    fn claim(&self, writing: &Writing<'_>, inputs: &Inputs<'_>) -> Result<(String, Value), Refusal> {
+    pub fn claim(&self, writing: &Writing<'_>, inputs: &Inputs<'_>) -> Result<(String, Value), Refusal> {
         let failed = |why: String| Refusal::forbidden(format!("policy \"{}\" cannot make a claim: {why}", self.name));
         let map = |templates: &[(String, Template)]| -> Result<Map<String, Value>, Refusal> {
             let one = |(key, template): &(String, Template)| {
@@ -221,7 +164,7 @@ fn templates(map: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>)
 }
 
 /// The policies that look at a resource.
-fn policies_of(resource: &GroupResource, world: &dyn World) -> Vec<Arc<ClaimPolicy>> {
+pub fn policies_of(resource: &GroupResource, world: &dyn World) -> Vec<Arc<ClaimPolicy>> {
     type ByResource = std::collections::HashMap<GroupResource, Vec<Arc<ClaimPolicy>>>;
     let (policies, kinds) =
         (CLAIM_POLICIES.resource(), GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"));
@@ -247,125 +190,17 @@ pub fn looks_at(resource: &GroupResource, world: &dyn World) -> bool {
     !policies_of(resource, world).is_empty()
 }
 
-/// Who writes, and what, as expressions see it.
-fn told(writing: &Writing<'_>) -> (Value, Value) {
-    let Origin { identity, .. } = writing.origin;
-    let user = json!({"name": identity.user, "uid": identity.uid, "groups": identity.groups, "extra": identity.extra});
-    let request = json!({
-        "verb": if writing.old.is_some() { "update" } else { "create" }, "apiGroup": &*writing.resource.group,
-        "resource": &*writing.resource.resource, "namespace": writing.namespace, "name": writing.name,
-    });
-    (user, request)
-}
-
-/// The claims that an object comes with.
-pub fn companions(writing: &Writing<'_>, view: &dyn View) -> Result<Vec<Companion>, Refusal> {
-    let policies = policies_of(writing.resource, view);
-    if policies.is_empty() {
-        return Ok(Vec::new());
+/// What is wrong with a policy.
+pub fn validate(object: &Value, world: &dyn World) -> Vec<FieldError> {
+    let mut errors = ClaimPolicy::read(object).err().unwrap_or_default();
+    let spec = Path::new("spec");
+    let trigger = spec.child("trigger");
+    let target = Target::read(&given(object, &["spec", "trigger", "resource"]).cloned().unwrap_or_default());
+    let resolved = target.resolve(world);
+    if resolved.known && !resolved.namespaced {
+        let resource = trigger.child("resource");
+        let why = "its objects are in no namespace, and so in no project that could have quota";
+        errors.push(FieldError::invalid(resource.child("kind"), target.kind.as_str(), why));
     }
-    let (user, request) = told(writing);
-    let inputs = Inputs { object: writing.object, user: &user, request: &request };
-    let subject = kinds::uid::parse(text(writing.object, &["metadata", "uid"])).unwrap_or(SubjectId(0));
-    let mut companions: Vec<Companion> = Vec::new();
-    for policy in &policies {
-        if !policy.trigger.holds(&policy.name, &inputs)? {
-            continue;
-        }
-        let (name, object) = policy.claim(writing, &inputs)?;
-        let stored = view.get(&CLAIMS.resource(), writing.namespace, &name);
-        if let Some(old) = writing.old
-            && stored.is_none()
-        {
-            // One that was there before the policy is asked for nothing as long as it asks for nothing else.
-            let before = Writing { object: old, old: None, ..*writing };
-            let inputs = Inputs { object: old, ..inputs };
-            let is_same = policy
-                .claim(&before, &inputs)
-                .is_ok_and(|(_, before)| before["spec"]["resources"] == object["spec"]["resources"]);
-            if is_same {
-                continue;
-            }
-        }
-        let own = |number: &usize| {
-            let uid = kinds::uid::text(companion_uid(subject, *number));
-            stored.as_deref().is_some_and(|stored| text(stored, &["metadata", "uid"]) == uid)
-        };
-        let is_free = |number: &usize| {
-            let taken = companions.iter().any(|one| one.number == *number);
-            !taken && view.explain(companion_uid(subject, *number)).state.is_none()
-        };
-        let number = (0..COMPANIONS_MAX).find(own).or_else(|| (0..COMPANIONS_MAX).find(is_free));
-        let Some(number) = number else {
-            let why = format!("more than {COMPANIONS_MAX} policies want a claim for {}", writing.name);
-            return Err(Refusal::forbidden(why));
-        };
-        companions.push(Companion { resource: CLAIMS.resource(), number, name, object, quota: None });
-    }
-    Ok(companions)
-}
-
-/// The object that a claim was made for, if one was: nobody else gives a claim such a uid.
-fn made_for(claim: &Value) -> Option<SubjectId> {
-    let own = kinds::uid::parse(text(claim, &["metadata", "uid"]))?;
-    let of = kinds::uid::parse(text(claim, &["spec", "resourceRef", "uid"]))?;
-    (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == own).then_some(of)
-}
-
-/// What a claim must be that was made for an object: it goes with it, and when its policy no longer asks for it.
-pub fn must_be(claim: &Value, view: &dyn View) -> Must {
-    let Some(of) = made_for(claim) else { return Must::AsItIs };
-    if !view.lives(of) {
-        return Must::Gone;
-    }
-    let policy = text(claim, &["metadata", "labels", POLICY_LABEL]);
-    let Some((object, resource)) = object_of(claim, view) else { return Must::AsItIs };
-    let policies = policies_of(&resource, view);
-    // One whose policy is gone counts on: what it was made for is still there.
-    let Some(policy) = policies.iter().find(|one| one.name == policy) else { return Must::AsItIs };
-    let origin = Origin::default();
-    let (namespace, name) = (text(claim, &["metadata", "namespace"]), text(&object, &["metadata", "name"]));
-    let writing =
-        Writing { resource: &resource, namespace, name, object: &object, old: Some(&object), origin: &origin };
-    let (user, request) = told(&writing);
-    match policy.trigger.holds(&policy.name, &Inputs { object: &object, user: &user, request: &request }) {
-        Ok(false) => Must::Gone,
-        Ok(true) | Err(_) => Must::AsItIs,
-    }
-}
-
-fn object_of(claim: &Value, view: &dyn View) -> Option<(Arc<Value>, GroupResource)> {
-    let reference = at(claim, &["spec", "resourceRef"])?;
-    let kind = json!({"group": text(reference, &["apiGroup"]), "version": "v1", "kind": text(reference, &["kind"])});
-    let resolved = Target::read(&kind).resolve(view);
-    let namespace = if resolved.namespaced { text(claim, &["metadata", "namespace"]) } else { "" };
-    let object = view.get(&resolved.resource, namespace, text(reference, &["name"]))?;
-    let is_it = text(&object, &["metadata", "uid"]) == text(reference, &["uid"]);
-    is_it.then_some((object, resolved.resource))
-}
-
-/// A claim that was made for an object is that object's: it cannot be made to say anything else, nor be deleted before it.
-pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-    let Some(of) = (!change.old.is_null()).then(|| made_for(change.old)).flatten() else { return Ok(()) };
-    if !view.lives(of) {
-        return Ok(());
-    }
-    let leaves = change.new.is_none_or(super::claim::leaves);
-    let object = object_of(change.old, view);
-    let is_leaving =
-        object.as_ref().is_some_and(|(object, _)| given(object, &["metadata", "deletionTimestamp"]).is_some());
-    let name = text(change.old, &["spec", "resourceRef", "name"]);
-    if leaves && !is_leaving {
-        return Err(Refusal::forbidden(format!(
-            "it was made for {name:?}, which is there: delete that, or let it take less"
-        )));
-    }
-    let is_changed = change.new.is_some_and(|new| {
-        let label = |object| text(object, &["metadata", "labels", POLICY_LABEL]).to_owned();
-        new.get("spec") != change.old.get("spec") || label(new) != label(change.old)
-    });
-    match is_changed && !leaves {
-        true => Err(Refusal::forbidden(format!("it was made for {name:?}, and changes with it"))),
-        false => Ok(()),
-    }
+    errors
 }

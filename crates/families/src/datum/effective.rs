@@ -16,7 +16,7 @@ use super::catalog::Catalog;
 use super::entity::{Entities, Entity, Level, project_of};
 use super::limits::{self, Limits};
 use super::{EFFECTIVE, GRANTS, GROUP, VERSION};
-use crate::{Change, Must, Parsed, Place, Sources, View, World};
+use crate::{Change, Must, Parsed, Place, Refusal, Sources, View, World};
 
 /// A grant, read.
 #[derive(Clone, Debug)]
@@ -74,6 +74,11 @@ pub fn stored(entity: &Entity, world: &dyn World) -> Option<Arc<Value>> {
     world.get(&EFFECTIVE.resource(), "", &entity.object_name())
 }
 
+/// Whether claims in a namespace are counted as a project's.
+pub fn counts(project: &Entity, namespace: &str, world: &dyn World) -> bool {
+    stored(project, world).is_some_and(|stored| names(&stored, &["spec", "namespaces"]).contains(namespace))
+}
+
 /// The entities of which a written object may change what their grants come to.
 pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let entities = Entities::of(view);
@@ -110,6 +115,14 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         let missing = |entity: &Entity| stored(entity, view).is_none();
         found.extend(entities.projects().map(|project| Entity::project(project)).filter(missing));
         found.extend(entities.organizations().map(|name| Entity::organization(name)).filter(missing));
+        // What was measured of it may not be measured any more.
+        let names: Vec<&str> = both().map(|one| text(one, &["spec", "resourceName"])).collect();
+        let is_of_it = |sample: &Value| names.iter().any(|name| text(sample, &["account"]).starts_with(name));
+        for kept in view.list(&EFFECTIVE.resource(), "") {
+            if items(&kept, &["spec", "usage"]).iter().any(is_of_it) {
+                found.extend(Entity::of_object_name(text(&kept, &["metadata", "name"])));
+            }
+        }
     } else if EFFECTIVE.is(change.resource) {
         found.extend(Entity::of_object_name(change.name));
         follow_each_other(change, view, &mut found);
@@ -173,6 +186,16 @@ pub fn must_be(name: &str, object: &Value, view: &dyn View) -> Must {
     };
     must["spec"] = Value::Object(spec);
     Must::differ(object, must)
+}
+
+/// What grants come to is not anybody's to delete: whoever was granted something would have to ask for it again.
+pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+    match change.new.is_none() && must_be(change.name, change.old, view) != Must::Gone {
+        true => Err(Refusal::forbidden(
+            "it is what grants come to, and goes when nothing of its project or organization is left",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Whether somebody counts what is in these namespaces.

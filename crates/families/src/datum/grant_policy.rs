@@ -8,11 +8,13 @@ use std::sync::Arc;
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{at, given, items, text};
 use rules::GroupResource;
+use rules::cel::{Budget, within};
 use serde_json::{Map, Value, json};
 
-use super::claim_policy::{POLICY_LABEL, Trigger};
+use super::claim_policy::POLICY_LABEL;
 use super::entity::{Entity, Level};
 use super::template::{Inputs, Template};
+use super::trigger::{Speaks, Trigger};
 use super::{GRANT_POLICIES, GRANTS, GROUP, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
 use crate::{Change, Must, Parsed, Place, View, World};
 
@@ -20,6 +22,8 @@ use crate::{Change, Must, Parsed, Place, View, World};
 const PLAN_LABEL: &str = "quota.datumapis.com/plan";
 const FROM_POLICY: &str = "policy-";
 const FROM_PLAN: &str = "plan";
+/// What all expressions of one grant may take together, about half a millisecond.
+const EXPRESSIONS: Budget = Budget { here: 5_000, elsewhere: 0 };
 /// The namespaces of organizations.
 const ORGANIZATION_NAMESPACE: &str = "organization-";
 
@@ -131,6 +135,12 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         places.extend(policies(view).iter().map(|policy| grant(&entity, &format!("{FROM_POLICY}{}", policy.name))));
         return places;
     }
+    if GRANTS.is(change.resource) {
+        // One that was made is made again by whatever made it.
+        let is_made = change.name == FROM_PLAN || change.name.starts_with(FROM_POLICY);
+        let gone = is_made && change.new.is_none();
+        return gone.then(|| Place::new(GRANTS.resource(), change.namespace, change.name)).into_iter().collect();
+    }
     let name = match () {
         () if GRANT_POLICIES.is(change.resource) => format!("{FROM_POLICY}{}", change.name),
         () if PLANS.is(change.resource) => FROM_PLAN.to_owned(),
@@ -215,16 +225,18 @@ fn from_policy(policy: &str, namespace: &str, view: &dyn View) -> Option<Made> {
     }
     let (user, request) = (json!({}), json!({}));
     let inputs = Inputs { object: &object, user: &user, request: &request };
-    // What cannot be evaluated grants nothing.
-    if !policy.trigger.holds(&policy.name, &inputs).unwrap_or(false) {
-        return None;
-    }
     let mut labels = policy.labels.clone();
     labels.insert(POLICY_LABEL.into(), json!(policy.name));
-    let mut annotations = Map::new();
-    for (key, template) in &policy.annotations {
-        annotations.insert(key.clone(), json!(template.render(&inputs).ok()?));
-    }
+    let annotations = || -> Option<Map<String, Value>> {
+        if policy.trigger.speaks(&policy.name, &inputs) != Ok(Speaks::Yes) {
+            return None;
+        }
+        let one = |(key, template): &(String, Template)| Some((key.clone(), json!(template.render(&inputs).ok()?)));
+        policy.annotations.iter().map(one).collect()
+    };
+    // What cannot be evaluated grants nothing, and neither does what takes long: many may be made in one step.
+    let (annotations, put_off) = within(&mut { EXPRESSIONS }, &mut None, &object, annotations);
+    let annotations = annotations.filter(|_| put_off.is_none())?;
     Some((labels, annotations, entity, policy.limits.clone()))
 }
 

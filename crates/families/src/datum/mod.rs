@@ -22,6 +22,7 @@ mod charging;
 mod claim;
 mod claim_policy;
 mod claim_status;
+mod company;
 mod definitions;
 mod effective;
 mod entity;
@@ -37,6 +38,7 @@ mod schemas;
 mod selector;
 mod table;
 mod template;
+mod trigger;
 mod units;
 mod words;
 
@@ -46,7 +48,7 @@ use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Companion, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
+    Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
     PolicyObject, Projected, Record, Refusal, RefusedNote, Remarks, Right, Uncompiled, View, Words, World, Writing,
 };
 
@@ -166,14 +168,15 @@ impl Family for Datum {
         }
         Ok(match claim::leaves(object.object) {
             true => released(object.object),
-            false => claim_policy::must_be(object.object, view),
+            false => company::must_be(object.object, view),
         })
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
         match change.resource {
             resource if DEFINITIONS.is(resource) => catalog::check(change, view),
-            resource if CLAIMS.is(resource) => claim_policy::check(change, view),
+            resource if CLAIMS.is(resource) => company::check(change, view),
+            resource if EFFECTIVE.is(resource) => effective::check(change, view),
             _ => Ok(()),
         }
     }
@@ -182,22 +185,23 @@ impl Family for Datum {
         claim_policy::looks_at(resource, world)
     }
 
-    fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Vec<Companion>, Refusal> {
-        claim_policy::companions(writing, view)
+    fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
+        company::company(writing, view)
     }
 
     fn rights(&self, change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         rights(change, world)
     }
 
-    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
+    fn admit(&self, request: &mut Admission<'_>, world: &dyn World) -> Result<(), String> {
         if CLAIMS.is(request.resource) && request.operation == Operation::Create {
             claim::admit(request);
+            company::own(request, world);
         }
         Ok(())
     }
 
-    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {
+    fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Remarks {
         if request.operation == Operation::Status || !request.subresource.is_empty() {
             return Remarks::default();
         }
@@ -211,9 +215,7 @@ impl Family for Datum {
             resource if DEFINITIONS.is(resource) => catalog::validate(request.object, request.old),
             resource if CLAIMS.is(resource) => claim::validate(request.object),
             resource if GRANTS.is(resource) => grant_errors(request.object),
-            resource if CLAIM_POLICIES.is(resource) => {
-                claim_policy::ClaimPolicy::read(request.object).err().unwrap_or_default()
-            }
+            resource if CLAIM_POLICIES.is(resource) => claim_policy::validate(request.object, world),
             resource if GRANT_POLICIES.is(resource) => {
                 grant_policy::GrantPolicy::read(request.object).err().unwrap_or_default()
             }

@@ -98,6 +98,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// What expressions are evaluated on.
+#[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     pub object: &'a Value,
     pub user: &'a Value,

@@ -17,8 +17,9 @@ pub struct Desk {
     pub families: Families,
     /// How many were given.
     pub uids: u128,
-    /// The moment of the next write.
+    /// The moment of the next write, and who asks for it.
     pub now_ms: i64,
+    pub origin: Origin,
 }
 
 /// `pods` or `buckets.s3.example.com`.
@@ -34,7 +35,13 @@ impl Desk {
 
     pub fn with(settings: Settings) -> Desk {
         let families = families::all(&settings);
-        Desk { desk: engine::desk::Desk::new(families.clone()), families, uids: 0, now_ms: 0 }
+        Desk {
+            desk: engine::desk::Desk::new(families.clone()),
+            families,
+            uids: 0,
+            now_ms: 0,
+            origin: Origin::default(),
+        }
     }
 
     /// Forgets what is only in memory and starts again from what was kept.
@@ -94,7 +101,7 @@ impl Desk {
     }
 
     fn write(&mut self, (key, kind): (ObjectKey, WriteKind)) -> Result<(), String> {
-        let (foresight, origin) = (Foresight::None, Origin::default());
+        let (foresight, origin) = (Foresight::None, self.origin.clone());
         let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight, origin });
         // What one status tells may be told by another.
         assert!((0..8).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");

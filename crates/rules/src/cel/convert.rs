@@ -12,6 +12,7 @@ use super::library::ExactQuantity;
 use super::{CelError, INPUT_DEPTH_MAX, INPUT_VALUES_MAX};
 
 /// How much there is to evaluate on: what the cost estimate starts from.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     /// All values, nested ones included; long texts count for more.
     pub values: u64,

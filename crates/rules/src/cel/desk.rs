@@ -52,22 +52,56 @@ impl Budget {
     pub const ENDLESS: Budget = Budget { here: u64::MAX, elsewhere: 0 };
 }
 
+/// An expression that is wanted of an object.
+#[derive(Clone, Debug)]
+pub struct Question {
+    program: Program,
+    /// What the object is called in it.
+    names: Vec<String>,
+    /// What it is told besides, such as who writes the object: what it gave counts only for the same.
+    beside: Vec<(String, Json)>,
+}
+
+impl Question {
+    fn new(program: &Program, inputs: &[(&str, &Json)], object: *const Json) -> Question {
+        let (of_object, beside): (Vec<_>, Vec<_>) = inputs.iter().partition(|(_, input)| std::ptr::eq(*input, object));
+        Question {
+            program: program.clone(),
+            names: of_object.into_iter().map(|(name, _)| (*name).to_owned()).collect(),
+            beside: beside.into_iter().map(|(name, input)| ((*name).to_owned(), (*input).clone())).collect(),
+        }
+    }
+
+    /// Whether it is this expression, told the same besides the object.
+    fn is(&self, program: &Program, inputs: &[(&str, &Json)], object: *const Json) -> bool {
+        let beside = inputs.iter().filter(|(_, input)| !std::ptr::eq(*input, object));
+        let told = self.beside.iter().map(|(name, input)| (name.as_str(), input));
+        self.program.source() == program.source() && told.eq(beside.map(|(name, input)| (*name, *input)))
+    }
+
+    fn answer(&self, object: &Json) -> Result<Outcome, CelError> {
+        let of_object = self.names.iter().map(|name| (name.as_str(), object));
+        let beside = self.beside.iter().map(|(name, input)| (name.as_str(), input));
+        self.program.eval(&of_object.chain(beside).collect::<Vec<_>>())
+    }
+}
+
 /// Expressions that were put off, and of these the ones that are wanted. None where all were evaluated, or known.
-pub type PutOff = Option<Vec<Program>>;
+pub type PutOff = Option<Vec<Question>>;
 
 /// What expressions gave on an object; of none at first.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     object: Json,
-    found: Vec<(Program, Result<Outcome, CelError>)>,
+    found: Vec<(Question, Result<Outcome, CelError>)>,
 }
 
 impl Known {
     /// Evaluates expressions over `object`; as long as it takes, so not on a thread that others wait for.
-    pub fn evaluate(programs: Vec<Program>, object: &Json) -> Known {
-        let found = programs.into_iter().map(|program| {
-            let outcome = program.eval(&[("object", object)]);
-            (program, outcome)
+    pub fn evaluate(questions: Vec<Question>, object: &Json) -> Known {
+        let found = questions.into_iter().map(|question| {
+            let outcome = question.answer(object);
+            (question, outcome)
         });
         Known { found: found.collect(), object: object.clone() }
     }
@@ -124,6 +158,18 @@ pub fn within<R>(
     (made, desk.put_off)
 }
 
+/// Does some work on another object while a desk is open, within the time that is left there; none where that is too little.
+pub fn aside<R>(object: &Json, work: impl FnOnce() -> R) -> Option<R> {
+    let Some(mut outer) = DESK.take() else { return Some(work()) };
+    let budget = Budget { here: outer.budget.here, elsewhere: 0 };
+    DESK.set(Some(Desk { object, size: None, known: None, budget, put_off: None }));
+    let made = work();
+    let inner = DESK.take();
+    outer.budget.here = inner.as_ref().map_or(0, |inner| inner.budget.here);
+    DESK.set(Some(outer));
+    inner.is_some_and(|inner| inner.put_off.is_none()).then_some(made)
+}
+
 /// How many expressions this thread has evaluated.
 pub fn evaluations() -> u64 {
     EVALUATIONS.get()
@@ -137,12 +183,10 @@ pub(super) fn note_evaluation() {
 pub(super) fn answer(program: &Program, inputs: &[(&str, &Json)]) -> Option<Result<Outcome, CelError>> {
     DESK.with_borrow_mut(|desk| {
         let desk = desk.as_mut()?;
-        let [(_, object)] = inputs else { return None };
-        if !std::ptr::eq(*object, desk.object) {
-            return None;
-        }
+        let object = desk.object;
+        let of_object = inputs.iter().find(|(_, input)| std::ptr::eq(*input, object)).map(|(_, input)| *input)?;
         let found = desk.known.as_ref().map_or(&[][..], |known| &known.found);
-        if let Some((_, found)) = found.iter().find(|(known, _)| known.source() == program.source()) {
+        if let Some((_, found)) = found.iter().find(|(known, _)| known.is(program, inputs, object)) {
             return Some(found.clone());
         }
         // To estimate it takes its time, too.
@@ -151,10 +195,11 @@ pub(super) fn answer(program: &Program, inputs: &[(&str, &Json)]) -> Option<Resu
             None => COST_MAX,
             Some(left) => {
                 desk.budget.here = left;
-                let size = desk.size.get_or_insert_with(|| convert::size_of(std::iter::once(*object)));
-                match size {
-                    Ok(size) => program.estimate(size),
-                    Err(why) => return Some(Err(why.clone())),
+                let size = desk.size.get_or_insert_with(|| convert::size_of(std::iter::once(of_object)));
+                match size.clone().and_then(|size| with_the_rest(size, inputs, object)) {
+                    // All that it may speak of is converted before.
+                    Ok(size) => program.estimate(&size).saturating_add(size.values),
+                    Err(why) => return Some(Err(why)),
                 }
             }
         };
@@ -163,11 +208,26 @@ pub(super) fn answer(program: &Program, inputs: &[(&str, &Json)]) -> Option<Resu
             return None;
         }
         let wanted = desk.put_off.get_or_insert_default();
-        if desk.budget.elsewhere > 0 && !wanted.iter().any(|wanted| wanted.source() == program.source()) {
+        if desk.budget.elsewhere > 0 && !wanted.iter().any(|wanted| wanted.is(program, inputs, object)) {
             desk.budget.elsewhere = desk.budget.elsewhere.saturating_sub(estimated.min(COST_MAX));
-            wanted.push(program.clone());
+            wanted.push(Question::new(program, inputs, object));
         }
         Some(Err(CelError::TooExpensive { estimated }))
+    })
+}
+
+/// The size of an object with all that is given beside it; where it is given under several names, it is converted for each.
+fn with_the_rest(object: Size, inputs: &[(&str, &Json)], of: *const Json) -> Result<Size, CelError> {
+    if inputs.len() == 1 {
+        return Ok(object);
+    }
+    let beside = inputs.iter().map(|(_, input)| *input).filter(|input| !std::ptr::eq(*input, of));
+    let (rest, count) =
+        (convert::size_of(beside)?, inputs.iter().filter(|(_, input)| std::ptr::eq(*input, of)).count());
+    Ok(Size {
+        values: object.values.saturating_mul(count as u64).saturating_add(rest.values),
+        length: object.length.max(rest.length),
+        text: object.text.max(rest.text),
     })
 }
 
@@ -196,12 +256,51 @@ mod tests {
         assert_eq!((first, second, evaluated), (Ok(Outcome::Int(7)), Ok(Outcome::Int(1)), 1));
         assert!(wanted.is_none());
         // Of another object nothing is known, and in the end there is only the time there is.
-        let known = Known::evaluate(vec![long.clone()], &serde_json::json!({"spec": []}));
+        let other = serde_json::json!({"spec": []});
+        let known = Known::evaluate(vec![Question::new(&long, &[("object", &other)], &other)], &other);
         let ([first, _], wanted, _) = both(Foresight::Last(Box::new(known)));
         assert!(matches!(first, Err(CelError::TooExpensive { .. })) && wanted.is_some_and(|wanted| wanted.is_empty()));
         let ([first, _], _, evaluated) = both(Foresight::None);
         assert_eq!((first, evaluated), (Ok(Outcome::Int(7)), 2));
     }
+
+    #[test]
+    fn what_is_told_besides_the_object_is_part_of_the_question() {
+        let object = serde_json::json!({"spec": vec![1; 300]});
+        let variables = ["object", "trigger", "user"];
+        let long = "object.spec.all(a, trigger.spec.all(b, a + b > 0)) ? user.name : ''";
+        let long = Program::compile(long, &variables).unwrap();
+        let by = |name: &str, foresight: Foresight| {
+            let user = serde_json::json!({"name": name});
+            let inputs = [("object", &object), ("trigger", &object), ("user", &user)];
+            let before = evaluations();
+            let (found, wanted, _) = at_desk(foresight, &object, || long.eval(&inputs));
+            (found, wanted, evaluations() - before)
+        };
+        let (_, wanted, evaluated) = by("ann", Foresight::Asked);
+        assert_eq!(evaluated, 0);
+        let known = Known::evaluate(wanted.expect("put off"), &object);
+        let (found, wanted, evaluated) = by("ann", Foresight::Known(Box::new(known.clone())));
+        assert_eq!((found, wanted.is_none(), evaluated), (Ok(Outcome::Text("ann".into())), true, 0));
+        let (_, wanted, evaluated) = by("bob", Foresight::Known(Box::new(known)));
+        assert_eq!((wanted.map(|wanted| wanted.len()), evaluated), (Some(1), 0), "what Ann may is not what Bob may");
+    }
+
+    #[test]
+    fn work_on_another_object_takes_of_the_same_time() {
+        let (object, other) = (serde_json::json!({}), serde_json::json!({"spec": vec![1; 300]}));
+        let long = Program::compile("object.spec.all(a, object.spec.all(b, a + b > 0))", &["object"]).unwrap();
+        let short = Program::compile("object.spec.size()", &["object"]).unwrap();
+        let before = evaluations();
+        let work = || {
+            let asked = |program: &Program| aside(&other, || program.eval(&[("object", &other)]).is_ok());
+            (asked(&long), asked(&short))
+        };
+        let (made, put_off, _) = at_desk(Foresight::Asked, &object, work);
+        assert_eq!((made, put_off.is_none(), evaluations() - before), ((None, Some(true)), true, 1));
+        assert_eq!(work().0, Some(true), "where nobody waits it takes what it takes");
+    }
+
     #[test]
     fn several_objects_share_a_budget_and_what_is_known_adds_up() {
         let objects: Vec<Json> = (0..9).map(|n| serde_json::json!({"spec": vec![n; 300]})).collect();

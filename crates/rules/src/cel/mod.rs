@@ -29,7 +29,7 @@ use kube_cel::cel::{IdedExpr, Value};
 use quantity::Quantity;
 
 pub use convert::Outcome;
-pub use desk::{Budget, Foresight, Known, PutOff, WRITE_STEPS_MAX, at_desk, evaluations, within};
+pub use desk::{Budget, Foresight, Known, PutOff, Question, WRITE_STEPS_MAX, aside, at_desk, evaluations, within};
 pub use inputs::{Inputs, duration, timestamp};
 pub use library::FUNCTIONS;
 use typed::Dialect;

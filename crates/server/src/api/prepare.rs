@@ -417,6 +417,17 @@ impl World for CacheWorld<'_> {
         self.0.get(&key).map(|object| Arc::new(object.value()))
     }
 
+    fn parsed_one(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+        make: &dyn Fn(&Value) -> families::Parsed,
+    ) -> Option<families::Parsed> {
+        let key = ObjectKey::new(resource.clone(), namespace, name);
+        self.0.get(&key).map(|object| object.parsed(make))
+    }
+
     fn parsed(
         &self,
         resource: &GroupResource,

@@ -157,3 +157,15 @@ fn whatever_the_meter_does_nothing_is_granted_beyond_the_limit() {
     }
     assert!(granted > 100 && waited > 1000, "{granted} {waited}: the storm has to do both");
 }
+
+/// The desk is audited with every write: what nobody measures any more is not kept.
+#[test]
+fn samples_go_with_the_meter_that_gave_them() {
+    let mut story = Story::begin(1);
+    story.tell(json!({"account": CPU, "valueNanos": "1000000000", "takenAtMs": story.desk.now_ms}));
+    let samples = |desk: &Desk| desk.projected(&effective(), "", "project-proj-abc")["spec"]["usage"].clone();
+    assert_eq!(samples(&story.desk)[0]["account"], CPU);
+    story.desk.apply(&definitions(), "", "cpu", definition(CPU, "cores", None)).unwrap();
+    assert_eq!(samples(&story.desk), json!([]));
+    assert_eq!(story.desk.ask("c", &[(CPU, "20")], json!({})), "Granted/QuotaAvailable");
+}

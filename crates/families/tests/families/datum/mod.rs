@@ -7,6 +7,7 @@ use crate::desk::{Desk, resource};
 
 mod buckets;
 mod claims;
+mod company;
 mod edits;
 mod levels;
 mod measured;

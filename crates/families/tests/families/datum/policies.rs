@@ -202,6 +202,15 @@ fn a_project_has_a_namespace_and_the_grants_of_its_plan() {
     // Whoever edits what was made sees it mended; a policy that no longer means the project takes its grant along.
     desk.apply(&grants(), "web", "plan", grant("Project", "web", &[limit(CPU, &[("9999", json!({}))])])).unwrap();
     assert_eq!(desk.drawn("project-web", CPU), "5/unlimited");
+    desk.delete(&grants(), "web", "plan").unwrap();
+    desk.delete(&grants(), "web", "policy-counts").unwrap();
+    assert_eq!(
+        (desk.names(&grants()), desk.drawn("project-web", CPU)),
+        (vec!["plan".into(), "policy-counts".into()], "5/unlimited".into())
+    );
+    // Nor is what they come to anybody's to delete.
+    let refused = desk.delete(&effective(), "", "project-web").unwrap_err();
+    assert!(refused.starts_with("it is what grants come to"), "{refused}");
     desk.apply(&projects(), "", "web", project("none", "other")).unwrap();
     assert_eq!(desk.names(&grants()), Vec::<String>::new());
     assert_eq!(desk.phase("web", "c"), "Granted/QuotaAvailable");

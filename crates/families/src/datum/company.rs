@@ -1,0 +1,213 @@
+//! The claims that objects come with: made with the object, changed with it, gone with it.
+//!
+//! What a policy asks of an object is found out when somebody writes that object, by whoever writes it, and at no other time: a claim
+//! that was made stays as it is when its policy changes or goes, and after a restart. A condition about the writer or the request says
+//! whether a claim is made, and one about the object whether it stays: else somebody of whom no claim is asked would take
+//! one away from an object by labelling it.
+
+use std::sync::Arc;
+
+use kinds::fields::{at, given, text};
+use ledger::SubjectId;
+use rules::cel::aside;
+use serde_json::{Value, json};
+
+use super::CLAIMS;
+use super::catalog::Catalog;
+use super::claim::Parts;
+use super::claim_policy::{ClaimPolicy, POLICY_LABEL, policies_of};
+use super::effective;
+use super::entity::{Entities, Entity};
+use super::template::Inputs;
+use super::trigger::Speaks;
+use crate::capsule::{Resolved, Target};
+use crate::{
+    Admission, COMPANIONS_MAX, Change, Companion, Company, Must, Origin, Place, Refusal, View, World, Writing,
+    companion_uid,
+};
+
+/// Who writes, and what, as expressions see it.
+fn told(writing: &Writing<'_>) -> (Value, Value) {
+    let Origin { identity, .. } = writing.origin;
+    let user = json!({"name": identity.user, "uid": identity.uid, "groups": identity.groups, "extra": identity.extra});
+    let request = json!({
+        "verb": if writing.old.is_some() { "update" } else { "create" }, "apiGroup": &*writing.resource.group,
+        "resource": &*writing.resource.resource, "namespace": writing.namespace, "name": writing.name,
+    });
+    (user, request)
+}
+
+/// A claim that was made for an object.
+struct Made {
+    number: usize,
+    place: Place,
+    claim: Arc<Value>,
+}
+
+fn made_of(subject: SubjectId, view: &dyn View) -> Vec<Made> {
+    let one = |number| {
+        let place = view.companion(subject, number).filter(|place| CLAIMS.is(&place.resource))?;
+        let claim = view.get(&place.resource, &place.namespace, &place.name)?;
+        Some(Made { number, place, claim })
+    };
+    (0..COMPANIONS_MAX).filter_map(one).collect()
+}
+
+/// The claims that an object comes with.
+pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
+    let policies = policies_of(writing.resource, view);
+    if policies.is_empty() {
+        return Ok(Company::default());
+    }
+    let (user, request) = told(writing);
+    let inputs = Inputs { object: writing.object, user: &user, request: &request };
+    let subject = kinds::uid::parse(text(writing.object, &["metadata", "uid"])).unwrap_or(SubjectId(0));
+    let made = if writing.old.is_some() { made_of(subject, view) } else { Vec::new() };
+    let mut company = Company::default();
+    for policy in &policies {
+        let is_its = |made: &&Made| text(&made.claim, &["metadata", "labels", POLICY_LABEL]) == policy.name;
+        let own = made.iter().find(is_its);
+        match policy.trigger.speaks(&policy.name, &inputs)? {
+            Speaks::Yes => {}
+            Speaks::NotNow => continue,
+            Speaks::No => {
+                company.without.extend(own.map(|own| own.place.clone()));
+                continue;
+            }
+        }
+        let (name, object) = policy.claim(writing, &inputs)?;
+        if own.is_none() && asked_the_same_before(policy, writing, &inputs, &object) {
+            continue;
+        }
+        let stays = own.filter(|own| *own.place.name == *name);
+        company.without.extend(own.filter(|_| stays.is_none()).map(|own| own.place.clone()));
+        if stays.is_none_or(|stays| stays.claim["spec"] != object["spec"]) {
+            check_counted(policy, writing, &object, view)?;
+        }
+        let is_free = |number: &usize| {
+            let taken = company.with.iter().any(|one| one.number == *number);
+            let uid = companion_uid(subject, *number);
+            !taken && view.companion(subject, *number).is_none() && view.explain(uid).state.is_none()
+        };
+        let number = stays.map(|stays| stays.number).or_else(|| (0..COMPANIONS_MAX).find(is_free));
+        let Some(number) = number else {
+            let why = format!("more than {COMPANIONS_MAX} policies want a claim for {}", writing.name);
+            return Err(Refusal::forbidden(why));
+        };
+        company.with.push(Companion { resource: CLAIMS.resource(), number, name, object, quota: None });
+    }
+    Ok(company)
+}
+
+/// One that was there before the policy, and was meant by it then, is asked for nothing as long as it asks for nothing else. Where
+/// that cannot be told in time it is asked.
+fn asked_the_same_before(policy: &ClaimPolicy, writing: &Writing<'_>, inputs: &Inputs<'_>, claim: &Value) -> bool {
+    let Some(old) = writing.old else { return false };
+    let before = Writing { object: old, old: None, ..*writing };
+    let inputs = Inputs { object: old, ..*inputs };
+    let was_same = || {
+        policy.trigger.speaks(&policy.name, &inputs) == Ok(Speaks::Yes)
+            && policy
+                .claim(&before, &inputs)
+                .is_ok_and(|(_, before)| before["spec"]["resources"] == claim["spec"]["resources"])
+    };
+    aside(old, was_same).unwrap_or(false)
+}
+
+/// A claim that nobody would count, or that cannot be counted, is not granted, and neither is what comes with it.
+fn check_counted(policy: &ClaimPolicy, writing: &Writing<'_>, claim: &Value, view: &dyn View) -> Result<(), Refusal> {
+    let failed = |why: &str| Err(Refusal::forbidden(format!("policy \"{}\" cannot make a claim: {why}", policy.name)));
+    if writing.namespace.is_empty() {
+        return failed("it is in no namespace, and so in no project that could have quota");
+    }
+    let project = Entities::of(view).project(writing.namespace).map(Entity::project);
+    if !project.is_some_and(|project| effective::counts(&project, writing.namespace, view)) {
+        return failed("nothing is defined that could be claimed, or its project is not counted yet");
+    }
+    match Parts::read(claim, &Catalog::of(view)).invalid.first() {
+        Some(invalid) => failed(&format!("{} ({})", invalid.message, invalid.reason)),
+        None => Ok(()),
+    }
+}
+
+/// The object that a claim was made for, if one was: nobody else gives a claim such a uid.
+fn made_for(claim: &Value) -> Option<SubjectId> {
+    let own = kinds::uid::parse(text(claim, &["metadata", "uid"]))?;
+    let of = kinds::uid::parse(text(claim, &["spec", "resourceRef", "uid"]))?;
+    (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == own).then_some(of)
+}
+
+/// What a claim must be that was made for an object: it goes with it.
+pub fn must_be(claim: &Value, view: &dyn View) -> Must {
+    match made_for(claim) {
+        Some(of) if !view.lives(of) => Must::Gone,
+        _ => Must::AsItIs,
+    }
+}
+
+fn object_of(claim: &Value, view: &dyn View) -> Option<Arc<Value>> {
+    let reference = at(claim, &["spec", "resourceRef"])?;
+    let (object, _) = named(reference, text(claim, &["metadata", "namespace"]), view)?;
+    (text(&object, &["metadata", "uid"]) == text(reference, &["uid"])).then_some(object)
+}
+
+/// The object of this kind and name, in a namespace or in none.
+fn named(reference: &Value, namespace: &str, world: &dyn World) -> Option<(Arc<Value>, Resolved)> {
+    let kind = json!({"group": text(reference, &["apiGroup"]), "version": "v1", "kind": text(reference, &["kind"])});
+    let resolved = Target::read(&kind).resolve(world);
+    let namespace = if resolved.namespaced { namespace } else { "" };
+    let object = world.get(&resolved.resource, namespace, text(reference, &["name"]))?;
+    Some((object, resolved))
+}
+
+/// A claim for an object that is there is owned by it: when that goes the claim goes, and whoever waits in line for what is no more
+/// is not served. Only within a namespace: others' objects are nobody's to look for.
+pub fn own(request: &mut Admission<'_>, world: &dyn World) {
+    let found = at(request.object, &["spec", "resourceRef"]).and_then(|reference| {
+        let is_here = ["", request.namespace].contains(&text(reference, &["namespace"]));
+        named(reference, request.namespace, world).filter(|(_, resolved)| is_here && resolved.namespaced)
+    });
+    let Some((object, _)) = found else { return };
+    let uid = text(&object, &["metadata", "uid"]);
+    let reference = &mut request.object["spec"]["resourceRef"];
+    if !["", uid].contains(&text(reference, &["uid"])) {
+        return;
+    }
+    reference["uid"] = json!(uid);
+    let owner = json!({
+        "apiVersion": text(&object, &["apiVersion"]), "kind": text(reference, &["kind"]),
+        "name": text(reference, &["name"]), "uid": uid,
+    });
+    let Some(metadata) = request.object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
+    if let Some(owners) = owners.as_array_mut()
+        && !owners.iter().any(|one| one["uid"] == owner["uid"])
+    {
+        owners.push(owner);
+    }
+}
+
+/// A claim that was made for an object is that object's: it cannot be made to say anything else, nor be deleted before it.
+pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+    let Some(of) = (!change.old.is_null()).then(|| made_for(change.old)).flatten() else { return Ok(()) };
+    if !view.lives(of) {
+        return Ok(());
+    }
+    let leaves = change.new.is_none_or(super::claim::leaves);
+    let object = object_of(change.old, view);
+    let is_leaving = object.as_ref().is_some_and(|object| given(object, &["metadata", "deletionTimestamp"]).is_some());
+    let name = text(change.old, &["spec", "resourceRef", "name"]);
+    if leaves && !is_leaving {
+        return Err(Refusal::forbidden(format!(
+            "it was made for {name:?}, which is there: delete that, or let it take less"
+        )));
+    }
+    let is_changed = change.new.is_some_and(|new| {
+        let label = |object| text(object, &["metadata", "labels", POLICY_LABEL]).to_owned();
+        new.get("spec") != change.old.get("spec") || label(new) != label(change.old)
+    });
+    match is_changed && !leaves {
+        true => Err(Refusal::forbidden(format!("it was made for {name:?}, and changes with it"))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Claims that objects come with: who is asked for one, when it goes, and that nobody gets away without.
+
+use std::sync::Arc;
+
+use families::{Identity, Origin};
+
+use super::*;
+
+fn things() -> GroupResource {
+    resource("configmaps")
+}
+
+fn claim_policies() -> GroupResource {
+    resource("claimcreationpolicies.quota.datumapis.com")
+}
+
+fn policy(constraints: &[&str], name: &str) -> Value {
+    let constraints: Vec<Value> = constraints.iter().map(|expression| json!({"expression": expression})).collect();
+    json!({"spec": {
+        "trigger": {"resource": {"apiVersion": "v1", "kind": "ConfigMap"}, "constraints": constraints},
+        "target": {"resourceClaimTemplate": {
+            "metadata": {"name": name},
+            "spec": {"resources": [{"name": COUNT, "quantity": "1"}]},
+        }},
+    }})
+}
+
+const NAME: &str = "{{ object.metadata.name }}-claim";
+
+/// Two may be had.
+fn two() -> Desk {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(COUNT, &[("2", json!({}))])])).unwrap();
+    desk
+}
+
+impl Desk {
+    fn by(&mut self, user: &str, groups: &[&str]) {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let identity = Identity { user: user.into(), groups, ..Identity::default() };
+        self.origin = Origin { identity: Arc::new(identity), ..Origin::default() };
+    }
+
+    fn thing(&mut self, name: &str, tier: &str) -> Result<(), String> {
+        self.apply(&things(), "proj-abc", name, json!({"data": {"tier": tier}}))
+    }
+
+    fn made(&self) -> Vec<String> {
+        let name = |claim: &Value| claim["metadata"]["name"].as_str().unwrap().to_owned();
+        self.all(&claims()).iter().map(name).collect()
+    }
+}
+
+#[test]
+fn a_condition_about_the_writer_makes_claims_and_takes_none_away() {
+    for condition in ["'tenants' in user.groups", "user.name == 'bob'", "request.verb == 'create'"] {
+        let mut desk = two();
+        desk.apply(&claim_policies(), "", "p", policy(&[condition], NAME)).unwrap();
+        desk.by("bob", &["tenants"]);
+        for (name, is_let_in) in [("a", true), ("b", true), ("c", false)] {
+            assert_eq!(desk.thing(name, "gold").is_ok(), is_let_in, "{condition}");
+        }
+        // Whoever labels it, and whatever starts again.
+        for (user, groups) in [("bob", ["tenants"]), ("staff", ["staff"])] {
+            desk.by(user, &groups);
+            desk.thing("a", "other").unwrap();
+            desk.restart();
+            assert_eq!(
+                (desk.made(), desk.drawn("project-proj-abc", COUNT)),
+                (vec!["a-claim".into(), "b-claim".into()], "2/2".into()),
+                "{condition}"
+            );
+        }
+        desk.by("bob", &["tenants"]);
+        desk.thing("c", "gold").unwrap_err();
+        desk.delete(&things(), "proj-abc", "a").unwrap();
+        desk.thing("c", "gold").unwrap();
+    }
+}
+
+#[test]
+fn what_comes_to_be_meant_is_asked_although_it_would_have_asked_for_the_same() {
+    let mut desk = two();
+    desk.apply(&claim_policies(), "", "p", policy(&["object.data.tier == 'gold'"], NAME)).unwrap();
+    for name in ["a", "b", "c"] {
+        desk.thing(name, "silver").unwrap();
+    }
+    assert_eq!(desk.made(), Vec::<String>::new());
+    desk.thing("a", "gold").unwrap();
+    desk.thing("b", "gold").unwrap();
+    desk.thing("c", "gold").unwrap_err();
+    assert_eq!(desk.made(), ["a-claim", "b-claim"]);
+    desk.thing("a", "silver").unwrap();
+    desk.thing("c", "gold").unwrap();
+    assert_eq!(desk.made(), ["b-claim", "c-claim"]);
+}
+
+#[test]
+fn a_claim_that_was_made_does_not_follow_its_policy_but_its_object() {
+    let mut desk = two();
+    desk.apply(&claim_policies(), "", "p", policy(&[], NAME)).unwrap();
+    desk.thing("a", "gold").unwrap();
+    // The desk is audited with every write: nothing but a write of the object asks for anything else.
+    desk.apply(&claim_policies(), "", "p", policy(&["object.data.tier == 'silver'"], NAME)).unwrap();
+    desk.restart();
+    assert_eq!(desk.made(), ["a-claim"]);
+    desk.thing("a", "iron").unwrap();
+    assert_eq!((desk.made(), desk.drawn("project-proj-abc", COUNT)), (vec![], "0/2".into()));
+    // Where its name changes with the object it is another one, instead of one more.
+    desk.apply(&claim_policies(), "", "p", policy(&[], "{{ object.data.tier }}-{{ object.metadata.name }}")).unwrap();
+    for tier in ["b", "c", "d", "e", "f", "g"] {
+        desk.thing("x", tier).unwrap();
+        assert_eq!(desk.made(), [format!("{tier}-x")]);
+        assert_eq!(desk.drawn("project-proj-abc", COUNT), "1/2");
+    }
+    desk.thing("y", "b").unwrap();
+    // With both taken it is exchanged all the same.
+    desk.thing("x", "z").unwrap();
+    assert_eq!((desk.made(), desk.drawn("project-proj-abc", COUNT)), (vec!["b-y".into(), "z-x".into()], "2/2".into()));
+    desk.delete(&things(), "proj-abc", "x").unwrap();
+    assert_eq!(desk.made(), ["b-y"]);
+}
+
+#[test]
+fn a_claim_that_nobody_counts_lets_nothing_in() {
+    let mut desk = Desk::new();
+    desk.namespace("proj-abc", &[]);
+    desk.apply(&claim_policies(), "", "p", policy(&[], NAME)).unwrap();
+    let refused = desk.thing("a", "gold").unwrap_err();
+    assert!(
+        refused.contains("policy \"p\" cannot make a claim: nothing is defined that could be claimed"),
+        "{refused}"
+    );
+    assert!(desk.all(&things()).is_empty() && desk.made().is_empty());
+    // What has no namespace has no project.
+    let mut nodes = policy(&[], NAME);
+    nodes["spec"]["trigger"]["resource"]["kind"] = json!("Node");
+    let refused = desk.apply(&claim_policies(), "", "nodes", nodes).unwrap_err();
+    assert!(refused.contains("spec.trigger.resource.kind: Invalid value: \"Node\": its objects are in no namespace"));
+    let mut later = policy(&[], NAME);
+    later["spec"]["trigger"]["resource"] = json!({"apiVersion": "example.com/v1", "kind": "Moon"});
+    desk.apply(&claim_policies(), "", "moons", later).unwrap();
+    let refused = desk.apply(&resource("moons.example.com"), "", "luna", json!({})).unwrap_err();
+    assert!(refused.contains("policy \"moons\" cannot make a claim: it is in no namespace"), "{refused}");
+}
+
+#[test]
+fn an_object_is_told_what_is_wrong_with_its_claim() {
+    let mut desk = two();
+    let mut wrong = policy(&[], NAME);
+    wrong["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"] =
+        json!("{{ object.data.tier }}");
+    desk.apply(&claim_policies(), "", "p", wrong).unwrap();
+    for (quantity, why) in
+        [("0", "must be greater than 0 (InvalidQuantity)"), ("1.5", "(InvalidQuantity)"), ("1Gi", "(InvalidQuantity)")]
+    {
+        let refused = desk.thing("a", quantity).unwrap_err();
+        assert!(
+            refused.starts_with("policy \"p\" cannot make a claim: spec.resources[0].quantity:")
+                && refused.contains(why),
+            "{refused}"
+        );
+    }
+    desk.thing("a", "2").unwrap();
+    // What was granted is granted, whatever becomes of its definition; more of it is not.
+    desk.delete(&definitions(), "", "count").unwrap();
+    let mut labelled = json!({"data": {"tier": "2"}});
+    labelled["metadata"] = json!({"labels": {"a": "b"}});
+    desk.apply(&things(), "proj-abc", "a", labelled).unwrap();
+    assert!(desk.thing("a", "3").unwrap_err().contains("UnknownResourceName"));
+}
+
+#[test]
+fn a_claim_for_an_object_that_is_there_is_owned_by_it() {
+    let mut desk = two();
+    desk.apply(&things(), "proj-abc", "i", json!({"apiVersion": "v1", "kind": "ConfigMap"})).unwrap();
+    let uid = desk.all(&things())[0]["metadata"]["uid"].clone();
+    let of = |namespace: &str, uid: Value| {
+        let mut claim = claim(&[(COUNT, "1")], json!({}));
+        claim["spec"]["resourceRef"] = json!({"kind": "ConfigMap", "name": "i"});
+        for (field, value) in [("namespace", json!(namespace)), ("uid", uid)] {
+            if value != "" {
+                claim["spec"]["resourceRef"][field] = value;
+            }
+        }
+        claim
+    };
+    desk.namespace("other", &[]);
+    desk.apply(&claims(), "proj-abc", "known", of("proj-abc", json!(""))).unwrap();
+    let known = desk.projected(&claims(), "proj-abc", "known");
+    assert_eq!(known["spec"]["resourceRef"]["uid"], uid);
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "i", "uid": uid}]);
+    assert_eq!(known["metadata"]["ownerReferences"], owner);
+    // Neither for another object of that name, nor for one in another namespace.
+    desk.apply(&claims(), "proj-abc", "old", of("", json!("00000000-0000-0000-0000-0000000000ff"))).unwrap();
+    desk.apply(&claims(), "other", "foreign", of("proj-abc", json!(""))).unwrap();
+    for (namespace, name) in [("proj-abc", "old"), ("other", "foreign")] {
+        let claim = desk.projected(&claims(), namespace, name);
+        assert!(claim["metadata"]["ownerReferences"].is_null(), "{name}");
+    }
+    assert!(desk.projected(&claims(), "other", "foreign")["spec"]["resourceRef"]["uid"].is_null());
+}
