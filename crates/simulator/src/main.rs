@@ -1,5 +1,5 @@
 //! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world` with `ledger`,
-//! `engine`, `orgs` (the engine's with organizations in it) or `fleet` leaves the others out. With `--every-state` a rare state that no
+//! `engine`, `orgs` and `datum` (the engine's with organizations, or with grants and claims, in it) or `fleet` leaves the others out. With `--every-state` a rare state that no
 //! seed met is a failure.
 
 use std::process::ExitCode;
@@ -14,8 +14,7 @@ use simulator::{estate, fleet, world};
 /// Ticks of one run of the ledger's world: a few thousand calls, some dozens of faults.
 const TICKS: u64 = 3000;
 
-const USAGE: &str =
-    "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|orgs|fleet] [--every-state]";
+const USAGE: &str = "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|orgs|datum|fleet] [--every-state]";
 
 #[derive(Default)]
 struct Tally {
@@ -34,6 +33,7 @@ enum Of {
     Engine,
     Fleet,
     Orgs,
+    Datum,
 }
 
 impl Of {
@@ -43,13 +43,14 @@ impl Of {
             Of::Engine => "engine",
             Of::Fleet => "fleet",
             Of::Orgs => "orgs",
+            Of::Datum => "datum",
         }
     }
 
     fn states(self) -> &'static [&'static str] {
         match self {
             Of::Ledger { .. } => rare::ALL,
-            Of::Engine | Of::Orgs => estate::rare::ALL,
+            Of::Engine | Of::Orgs | Of::Datum => estate::rare::ALL,
             Of::Fleet => &[],
         }
     }
@@ -62,8 +63,13 @@ impl Of {
                 let (commands, groups, starts) = (report.calls, report.steps, report.restarts);
                 Ok(Tally { commands, groups, starts, rare: report.rare, ..Tally::default() })
             }
-            Of::Engine | Of::Orgs => {
-                let seed = if matches!(self, Of::Orgs) { seed.saturating_add(estate::orgs::SEEDS) } else { seed };
+            Of::Engine | Of::Orgs | Of::Datum => {
+                let first = match self {
+                    Of::Orgs => estate::orgs::SEEDS,
+                    Of::Datum => estate::datum::SEEDS,
+                    _ => 0,
+                };
+                let seed = seed.saturating_add(first);
                 let report = estate::run(estate::Config { seed, mutation: None })?;
                 let estate::Report { commands, groups, starts, faults, rare } = report;
                 Ok(Tally { commands, groups, starts, faults, failed: 0, rare })
@@ -155,10 +161,11 @@ fn main() -> ExitCode {
     };
     let ledger = Of::Ledger { ticks: number("--ticks").unwrap_or(TICKS) };
     let worlds = match text("--world").map(String::as_str) {
-        None => vec![ledger, Of::Engine, Of::Orgs, Of::Fleet],
+        None => vec![ledger, Of::Engine, Of::Orgs, Of::Datum, Of::Fleet],
         Some("ledger") => vec![ledger],
         Some("engine") => vec![Of::Engine],
         Some("orgs") => vec![Of::Orgs],
+        Some("datum") => vec![Of::Datum],
         Some("fleet") => vec![Of::Fleet],
         Some(_) => {
             eprintln!("{USAGE}");

@@ -11,6 +11,7 @@ use server::core::{EventKind, ObjectKey, row};
 use store::{Batch, Journal, Journals, PageLimit, StoreError, Table};
 
 use super::naive::{Stored, Sums};
+use super::naive_datum::MAX_AGE_MS;
 use super::season;
 
 pub const JOURNAL: Journal = Journal::EVENTS;
@@ -54,6 +55,8 @@ pub struct Durable {
     pub rows: Rows,
     pub objects: BTreeMap<ObjectKey, Kept>,
     pub entries: Vec<Vec<u8>>,
+    /// What is to be told to others of usage.
+    pub metering: Vec<Vec<u8>>,
     /// The events of all time; the last one's number is the revision.
     pub history: Vec<Told>,
     pub told_ms: i64,
@@ -82,7 +85,9 @@ impl Durable {
                 }
             }
         }
-        self.entries.extend(added.batch.entries().map(|entry| entry.value.to_vec()));
+        let of = |journal: Journal| added.batch.entries().filter(move |entry| entry.journal == journal);
+        self.entries.extend(of(JOURNAL).map(|entry| entry.value.to_vec()));
+        self.metering.extend(of(Journal::METERING).map(|entry| entry.value.to_vec()));
         for told in &added.events {
             if told.revision != self.revision() + 1 {
                 return Err(format!("A8: {told:?} follows on revision {}", self.revision()));
@@ -109,20 +114,21 @@ impl Durable {
 
     /// Whether the journal has every entry, in order.
     pub fn has_entries(&self, journals: &Journals) -> Result<Result<(), String>, StoreError> {
-        let mut found = Vec::new();
-        loop {
-            let page = journals.forward(JOURNAL, found.len() as u64 + 1, PAGE)?;
-            if page.entries.is_empty() {
-                break;
+        for (journal, known) in [(JOURNAL, &self.entries), (Journal::METERING, &self.metering)] {
+            let mut found = Vec::new();
+            loop {
+                let page = journals.forward(journal, found.len() as u64 + 1, PAGE)?;
+                if page.entries.is_empty() {
+                    break;
+                }
+                found.extend(page.entries.into_iter().map(|entry| entry.value));
             }
-            found.extend(page.entries.into_iter().map(|entry| entry.value));
+            if found != *known {
+                let (count, known) = (found.len(), known.len());
+                return Ok(Err(format!("A7: {known} entries were appended, {count} are there")));
+            }
         }
-        let (count, known) = (found.len(), self.entries.len());
-        Ok(if found == self.entries {
-            Ok(())
-        } else {
-            Err(format!("A7: {known} entries were appended, {count} are there"))
-        })
+        Ok(Ok(()))
     }
 
     pub fn ledger(&self) -> Result<Ledger, String> {
@@ -148,7 +154,10 @@ impl Durable {
         let came = |at: Option<i64>| at.is_some_and(|at| self.told_ms < at && at <= now_ms);
         let mut opened = self.of(season::GROUP, "seasons").map(|one| one.value["spec"]["opensMs"].as_i64());
         let mut ended = self.of(season::GROUP, "tickets").map(|one| one.value["spec"]["untilMs"].as_i64());
-        opened.any(came) || ended.any(came)
+        let kept = self.of("quota.datumapis.com", "effectivequotagrants");
+        let mut samples = kept.flat_map(|kept| kept.value["spec"]["usage"].as_array().into_iter().flatten());
+        let over = |sample: &Value| sample["recordedAtMs"].as_i64().map(|at| at + MAX_AGE_MS + 1);
+        opened.any(came) || ended.any(came) || samples.any(|sample| came(over(sample)))
     }
 
     pub fn of<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = &'a Kept> {

@@ -63,7 +63,7 @@ pub fn judge(durable: &Durable, is_exact: bool) -> Result<Found, String> {
     found.apart = judge_apart(&ledger)?;
     judge_subjects(durable, &ledger, &expected, is_exact, &mut found, &mut granted)?;
     judge_accounts(&stored, &ledger, &expected, &found)?;
-    judge_lines(durable, &ledger, &found)?;
+    judge_lines(durable, &ledger, &found, &expected)?;
     judge_kept(&stored, &granted)?;
     Ok(found)
 }
@@ -156,7 +156,7 @@ pub fn judge_growth(before: &Found, after: &Found) -> Result<(), String> {
 }
 
 /// In a line, whoever was created first comes first; and nobody stands there who could have all it asks for.
-fn judge_lines(durable: &Durable, ledger: &Ledger, found: &Found) -> Result<(), String> {
+fn judge_lines(durable: &Durable, ledger: &Ledger, found: &Found, expected: &Expected) -> Result<(), String> {
     let born: BTreeMap<SubjectId, u64> = durable.objects.values().map(|kept| (kept.uid, kept.born)).collect();
     for (key, balance) in ledger.balances() {
         let line = ledger.waiting_for(balance.account);
@@ -170,7 +170,10 @@ fn judge_lines(durable: &Durable, ledger: &Ledger, found: &Found) -> Result<(), 
     let lacks: BTreeMap<SubjectId, Sums> =
         found.waiting.iter().map(|subject| (*subject, lacks(ledger, *subject, found))).collect();
     for (subject, lack) in &lacks {
-        let fits = lack.iter().all(|(key @ (policy, name, bucket), more)| {
+        let decides = |key: &&(String, String, String)| {
+            expected.deciding.get(&subject.0).is_none_or(|deciding| deciding.contains(*key))
+        };
+        let fits = lack.iter().filter(|(key, _)| decides(key)).all(|(key @ (policy, name, bucket), more)| {
             let limit = found.limits.get(&(policy.clone(), name.clone())).copied().flatten();
             let used = found.used.get(key).copied().unwrap_or_default();
             !bucket.is_empty() || limit.is_none_or(|limit| used + more <= limit)

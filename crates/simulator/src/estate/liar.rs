@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use families::{
-    Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, PolicyObject, Projected, Refusal, Uncompiled,
-    View, Words, World,
+    Affected, Balances, Book, Cause, Change, Company, Denial, Family, Manifest, Must, PolicyObject, Projected, Record,
+    Refusal, RefusedNote, Uncompiled, View, Words, World, Writing,
 };
 use ledger::{CHARGE_MAX, Limit};
 use quantity::Amount;
@@ -59,9 +59,13 @@ impl Measure for LyingMeasure {
         let before = out.lines.len();
         self.inner.measure(subject, out)?;
         let mut said: Vec<_> = out.lines.drain(before..).collect();
+        let is_claim = &*subject.resource.resource == "resourcequotaclaims";
         match self.mutation {
             Mutation::ForgetsParts if self.is_edited => said.retain(|line| line.bucket.is_none()),
             Mutation::ShadowIsBlind if self.is_blind() => said.clear(),
+            Mutation::ForgetsAClaim if is_claim && subject.name == "c1" => said.clear(),
+            // Nobody is asked whether there is room.
+            Mutation::ChargesTheDenied if is_claim => said.iter_mut().for_each(|line| line.along = true),
             Mutation::DropsWhatIsTooMuch if said.iter().any(|line| line.amount > CHARGE_MAX) => said.clear(),
             _ => {}
         }
@@ -94,7 +98,12 @@ impl Family for Liar {
 
     fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         // Rules that lie are not taken over by those who do not.
-        let mut compiled = match self.inner.compile(&PolicyObject { in_force: None, ..*policy }, world) {
+        let mut object = policy.object.clone();
+        if self.mutation == Mutation::ForgetsSamples {
+            object["spec"]["usage"].take();
+        }
+        let mut compiled = match self.inner.compile(&PolicyObject { in_force: None, object: &object, ..*policy }, world)
+        {
             Err(_) if self.mutation == Mutation::FailsOpen => {
                 return Ok(Compiled { accounts: vec![], rules: vec![], fingerprint: vec![], until_ms: None });
             }
@@ -105,6 +114,13 @@ impl Family for Liar {
             Mutation::ShiftsAccounts if compiled.accounts.len() > 1 => {
                 let (first, rest) = compiled.accounts.split_at_mut(1);
                 std::mem::swap(&mut first[0].resource, &mut rest[0].resource);
+            }
+            Mutation::CountsAGrantTwice if &*policy.resource.resource == "effectivequotagrants" => {
+                for account in &mut compiled.accounts {
+                    if let Limit::Enforced(limit) = account.limit {
+                        account.limit = Limit::Enforced(limit.checked_add(limit).unwrap_or(limit));
+                    }
+                }
             }
             Mutation::NeverRefuses => {
                 let limits = compiled.accounts.iter_mut().map(|account| &mut account.limit);
@@ -146,6 +162,32 @@ impl Family for Liar {
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
         self.inner.check(change, view)
+    }
+
+    fn may_accompany(&self, resource: &GroupResource, world: &dyn World) -> bool {
+        self.inner.may_accompany(resource, world)
+    }
+
+    fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
+        match self.mutation {
+            Mutation::ForgetsCompany => Ok(Company::default()),
+            _ => self.inner.accompany(writing, view),
+        }
+    }
+
+    fn records(&self, change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
+        let mut records = self.inner.records(change, revision, view);
+        if self.mutation == Mutation::TellsNobody {
+            records.retain(|record| record.book != Book::Outbox);
+        }
+        records
+    }
+
+    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
+        match self.mutation {
+            Mutation::ForgetsDenials => Vec::new(),
+            _ => self.inner.refused(note),
+        }
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {

@@ -12,6 +12,7 @@
 
 mod answers;
 mod apart;
+pub mod datum;
 mod durable;
 mod errand;
 mod ground;
@@ -22,6 +23,7 @@ mod misstep;
 mod misstep_staged;
 pub mod mutation;
 mod naive;
+mod naive_datum;
 mod naive_orgs;
 mod notice;
 pub mod orgs;

@@ -72,10 +72,24 @@ pub enum Mutation {
     KeepsTheForsaken,
     /// What is left of policies that are gone is never let go of.
     NeverSweeps,
+    /// What several grants give is counted twice.
+    CountsAGrantTwice,
+    /// Claims are charged whether there is room or not.
+    ChargesTheDenied,
+    /// Some claim that is granted is not counted.
+    ForgetsAClaim,
+    /// An object is written without the claim that it comes with.
+    ForgetsCompany,
+    /// What a meter said is not looked at.
+    ForgetsSamples,
+    /// What claims have is not written to the outbox.
+    TellsNobody,
+    /// Refusals are not written down.
+    ForgetsDenials,
 }
 
 /// Every mistake, with words of which some tell it.
-pub const ALL: [(Mutation, &[&str]); 32] = [
+pub const ALL: [(Mutation, &[&str]); 39] = [
     (Mutation::ForgetsARow, &["A7: row"]),
     (Mutation::ForgetsAnObject, &["A7: row"]),
     (Mutation::ForgetsAnEntry, &["entries were appended"]),
@@ -108,9 +122,30 @@ pub const ALL: [(Mutation, &[&str]); 32] = [
     (Mutation::ShadowIsShown, &["nobody is to be told of"]),
     (Mutation::KeepsTheForsaken, &["is left of what is gone"]),
     (Mutation::NeverSweeps, &["is left of what is gone"]),
+    (Mutation::CountsAGrantTwice, &["the limit of"]),
+    (Mutation::ChargesTheDenied, &["D6: "]),
+    (Mutation::ForgetsAClaim, &["is charged nothing", "has or waits for"]),
+    (Mutation::ForgetsCompany, &["D2: "]),
+    (Mutation::ForgetsSamples, &["the limit of"]),
+    (Mutation::TellsNobody, &["D4: "]),
+    (Mutation::ForgetsDenials, &["D7: "]),
 ];
 
 impl Mutation {
+    /// The first seed of a world in which it can be made.
+    pub fn first_seed(self) -> u64 {
+        match self {
+            Mutation::CountsAGrantTwice
+            | Mutation::ChargesTheDenied
+            | Mutation::ForgetsAClaim
+            | Mutation::ForgetsCompany
+            | Mutation::ForgetsSamples
+            | Mutation::TellsNobody
+            | Mutation::ForgetsDenials => super::datum::SEEDS + 1,
+            _ => 1,
+        }
+    }
+
     pub fn disk_lies(self) -> bool {
         self == Mutation::SyncDoesNothing
     }

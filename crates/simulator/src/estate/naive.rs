@@ -33,6 +33,8 @@ pub struct Expected {
     pub charged: BTreeMap<u128, Sums>,
     /// What claims are charged, or wait for.
     pub claimed: BTreeMap<u128, Sums>,
+    /// Of those that name them: the accounts that have a say. The others only count.
+    pub deciding: BTreeMap<u128, BTreeSet<(String, String, String)>>,
     /// Policies that cannot be evaluated, with where they would look: nothing is let in there.
     pub broken: Vec<Broken>,
 }
@@ -98,6 +100,7 @@ impl Stored {
             self.season(season, &mut expected);
         }
         self.orgs(&mut expected);
+        self.datum(&mut expected);
         expected
     }
 

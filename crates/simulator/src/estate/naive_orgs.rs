@@ -136,8 +136,8 @@ impl Stored {
         for session in all("execsessions") {
             let spec = &session["spec"];
             let granted = spec["granted_at_ms"].as_i64().unwrap_or(0);
-            let is_open =
-                spec["state"] == "connected" || (spec["state"] == "granted" && self.now_ms < granted + 60_000);
+            let lives = spec["expires_at_ms"].as_i64().is_some_and(|at| self.now_ms < at);
+            let is_open = lives && (spec["state"] == "connected" || spec["state"] == "granted");
             put(&session, "max_exec_sessions", i128::from(is_open) * ONE);
             let counts = self.now_ms < granted + 3_600_000;
             put(&session, "max_exec_sessions_per_hour", i128::from(counts) * ONE);

@@ -23,6 +23,8 @@ pub struct Script<'a> {
     pub now_ms: i64,
     /// Whether there are organizations.
     pub orgs: bool,
+    /// Whether there are Datum's quotas.
+    pub datum: bool,
     pub requests: Vec<Request>,
 }
 
@@ -30,7 +32,7 @@ impl Script<'_> {
     /// How a world begins.
     pub fn begin(&mut self) {
         for name in NAMESPACES {
-            let labels = self.labels();
+            let labels = self.namespace_labels();
             self.put("", "namespaces", "", name, json!({"labels": labels}));
         }
         self.define(true);
@@ -47,12 +49,17 @@ impl Script<'_> {
         if self.orgs {
             self.begin_orgs();
         }
+        if self.datum {
+            self.begin_datum();
+        }
     }
 
     /// One wish, or several that are to come true together.
     pub fn write(&mut self) {
         if self.orgs && !self.chance(4) {
             self.org()
+        } else if self.datum && !self.chance(4) {
+            self.datum()
         } else if self.chance(6) {
             self.several()
         } else {
@@ -151,7 +158,7 @@ impl Script<'_> {
         }
     }
 
-    fn ask(&mut self, key: ObjectKey, verb: Verb) {
+    pub(super) fn ask(&mut self, key: ObjectKey, verb: Verb) {
         // Some do not go on with what is put off.
         let at_once = self.chance(8);
         let (together, now_ms) = (None, self.now_ms);
@@ -181,7 +188,7 @@ impl Script<'_> {
         self.ask(key, Verb::Update { value, expect, status: false });
     }
 
-    fn remove(&mut self, key: ObjectKey) {
+    pub(super) fn remove(&mut self, key: ObjectKey) {
         let expect = match self.seen.objects.get(&key) {
             Some(kept) => self.expect(kept),
             None => Expect::default(),
@@ -235,7 +242,9 @@ impl Script<'_> {
 
     /// Removes something that is there.
     fn remove_some(&mut self) {
-        let goes = |kept: &&Kept| !kept.key.resource.is("", "namespaces");
+        // What must be so of others is known only as long as these are there.
+        let stays = ["namespaces", "servicequotadefinitions", "claimcreationpolicies"];
+        let goes = |kept: &&Kept| !stays.contains(&&*kept.key.resource.resource);
         let keys: Vec<ObjectKey> = self.seen.objects.values().filter(goes).map(|kept| kept.key.clone()).collect();
         if keys.is_empty() {
             return;
@@ -249,9 +258,9 @@ impl Script<'_> {
         }
     }
 
-    fn relabel(&mut self) {
+    pub(super) fn relabel(&mut self) {
         let name = self.one_of(&NAMESPACES);
-        let labels = self.labels();
+        let labels = self.namespace_labels();
         let annotations = if self.chance(2) { json!({"owner": "me"}) } else { json!({}) };
         self.put("", "namespaces", "", name, json!({"labels": labels, "annotations": annotations}));
     }
@@ -269,7 +278,7 @@ impl Script<'_> {
     fn namespace_goes(&mut self) {
         let name = self.one_of(&NAMESPACES);
         let Some(kept) = self.seen.get("", "namespaces", "", name) else {
-            let labels = self.labels();
+            let labels = self.namespace_labels();
             return self.put("", "namespaces", "", name, json!({"labels": labels}));
         };
         let (key, mut value) = (kept.key.clone(), Value::clone(&kept.value));

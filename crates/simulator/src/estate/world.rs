@@ -16,7 +16,7 @@ use super::liar::Lies;
 use super::replica::{Asker, Done, Flight, Replica, Work, audit};
 use super::request::{Request, removal};
 use super::weather::Script;
-use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, orgs, rare};
+use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, datum, orgs, rare};
 use crate::disk::SimDisk;
 use crate::network::{Network, Weather};
 use crate::rng::Rng;
@@ -217,9 +217,17 @@ impl World {
         self.audit()
     }
 
+    fn has_orgs(&self) -> bool {
+        (orgs::SEEDS..datum::SEEDS).contains(&self.config.seed)
+    }
+
+    fn has_datum(&self) -> bool {
+        self.config.seed >= datum::SEEDS
+    }
+
     fn script(&mut self, write: impl Fn(&mut Script<'_>)) -> Vec<Request> {
-        let (now_ms, orgs) = (self.now_ms, self.config.seed >= orgs::SEEDS);
-        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, requests: Vec::new() };
+        let (now_ms, orgs, datum) = (self.now_ms, self.has_orgs(), self.has_datum());
+        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, datum, requests: Vec::new() };
         write(&mut script);
         script.requests
     }
@@ -432,7 +440,10 @@ impl World {
         if !added.is_first {
             self.found.apart.judge_since(&found_before.apart)?;
         }
-        if self.config.seed >= orgs::SEEDS {
+        if self.has_datum() {
+            datum::judge(&self.durable, &self.found)?;
+        }
+        if self.has_orgs() {
             orgs::judge_views(&self.durable)?;
             self.durable.stored().judge_bindings()?;
             if is_exact {
@@ -441,7 +452,11 @@ impl World {
         }
         if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             let found = &self.found;
-            Step { request, said, before, found_before: &found_before, found, added }.judge()?;
+            let step = Step { request, said, before, found_before: &found_before, found, added };
+            step.judge()?;
+            if self.has_datum() {
+                datum::judge_step(&step, &self.durable)?;
+            }
             self.check_space(said)?;
         }
         self.notice(before, &found_before, added, alone);
