@@ -254,6 +254,31 @@ pub fn usage_on(spec: &BindingSpec, cluster: &str) -> Result<Usage, UsageError> 
     Ok(usage)
 }
 
+/// What is charged as evicted, by the cluster that had it: what is placed anew is taken from the oldest tasks first.
+pub fn evicted_by_cluster(spec: &BindingSpec, count_evicting: bool) -> Result<Vec<(&str, Usage)>, UsageError> {
+    let mut left = match spec.components.is_empty() {
+        true => spec.held_replicas(count_evicting),
+        false => spec.held_sets(count_evicting),
+    };
+    let tasks: Vec<&EvictionTask> = spec.evicted().collect();
+    let mut found = Vec::new();
+    for task in tasks.into_iter().rev() {
+        let mut usage = Usage::default();
+        let had = if spec.components.is_empty() { u64::from(task.replicas.unwrap_or(0)) } else { 1 };
+        let times = had.min(left);
+        left -= times;
+        if spec.components.is_empty() {
+            usage.add(spec.replica_requirements.as_ref(), times)?;
+        }
+        for component in &spec.components {
+            let times = u64::from(component.replicas).checked_mul(times).ok_or_else(|| too_large("pods"))?;
+            usage.add(component.replica_requirements.as_ref(), times)?;
+        }
+        found.push((&*task.from_cluster, usage));
+    }
+    Ok(found)
+}
+
 impl Usage {
     /// The components of one cluster: those the cluster names, else all.
     fn add_set(&mut self, spec: &BindingSpec, target: &Target) -> Result<(), UsageError> {

@@ -20,6 +20,8 @@ pub struct Standing {
     pub lent: Amounts,
     /// What bindings are charged there.
     pub base: Amounts,
+    /// How much of it was for workloads that were evicted, and waits to be given back before they are placed anew.
+    pub covered: Amounts,
     /// What it was told, if it was.
     pub told: Option<Amounts>,
     /// What it says it uses, and what it says waits there.
@@ -66,7 +68,11 @@ impl Standing {
             let needed = asked.max(of(&self.base, name)).max(Quantity::ZERO).round_up_milli();
             let wanted = needed.checked_add(&chunk)?;
             let most = wanted.checked_add(&chunk)?;
-            if wanted > *hard && !(self.others_starve && *hard >= needed) {
+            if !of(&self.covered, name).is_zero() && *hard > needed {
+                // Somebody waits for it: at once, and without anything in hand.
+                is_idle = true;
+                shrink.insert(name.clone(), needed.canonical());
+            } else if wanted > *hard && !(self.others_starve && *hard >= needed) {
                 is_starved |= *hard <= needed && (!chunk.is_zero() || *hard < needed);
                 grow.insert(name.clone(), wanted.canonical());
             } else if *hard > most {
@@ -149,6 +155,15 @@ mod tests {
         assert_eq!(Standing { base: amounts("3"), ..idle }.next(), Some(Next::Shrink(amounts("3"))));
         let busy = Standing { others_starve: true, is_rested: true, ..standing("4", "4", "0") };
         assert_eq!(busy.next(), Some(Next::Rest));
+    }
+
+    #[test]
+    fn what_was_for_evicted_workloads_is_given_back_at_once() {
+        let left = Standing { covered: amounts("3"), ..standing("4", "1", "0") };
+        assert_eq!(left.next(), Some(Next::Shrink(amounts("1"))));
+        assert_eq!(Standing { base: amounts("2"), ..left.clone() }.next(), Some(Next::Shrink(amounts("2"))));
+        let busy = Standing { covered: amounts("3"), ..standing("4", "4", "0") };
+        assert_eq!(busy.next(), Some(Next::Grow { wanted: amounts("6"), is_starved: true }));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub fn federated_quota_lease() -> Value {
             "clusterName": text("The member."),
             "hard": amounts("What the member's ResourceQuota allows."),
             "base": amounts("What bindings are charged for there; kept up to date by the server."),
+            "evicted": amounts("What bindings are charged for that were evicted from there and are not placed anew; kept up to date by the server."),
+            "covered": amounts("How much of hard that is, and is not charged a second time; kept up to date by the server."),
             "validUntil": {"type": "string", "format": "date-time"},
         }),
     );

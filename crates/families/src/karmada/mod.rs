@@ -21,6 +21,7 @@ pub mod lending;
 mod lending_definitions;
 pub mod loops;
 mod metrics;
+mod moves;
 mod names;
 mod policy;
 mod quota;
@@ -81,6 +82,8 @@ const MANIFEST: Manifest = Manifest {
     // What bindings take in one cluster is not lent there a second time.
     keeping: &[QUOTAS],
     shaped: &[LEASES],
+    // What leaves a member that was lent its room.
+    checked: &[BINDINGS],
     watched: &[QUOTAS],
     metrics: metrics::ALL,
     ..Manifest::EMPTY
@@ -183,7 +186,11 @@ impl Family for Karmada {
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-        match self.settings.deny_templates && self.settings.enforcement {
+        if !self.settings.enforcement {
+            return Ok(());
+        }
+        moves::check(change, view, self.settings.count_evicting)?;
+        match self.settings.deny_templates {
             true => templates::check(change, view, self.settings.count_evicting, self.settings.reserve),
             false => Ok(()),
         }

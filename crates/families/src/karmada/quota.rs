@@ -6,14 +6,14 @@ use std::sync::Arc;
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{at, items, text};
 use kinds::names::{NameRule, name_problems};
-use kinds::resources::quantity_of;
+use kinds::resources::{UsageError, quantity_of};
 use ledger::Limit;
 use quantity::Quantity;
 use rules::{Account, Compiled, Measure, MeasureError, Reach, Rule, Subject, Verdict, policy_name};
 use serde_json::{Map, Value};
 
-use super::binding::{BindingSpec, Usage, usage, usage_on};
-use super::lease::{Elastic, LeaseRule, part};
+use super::binding::{BindingSpec, Usage, evicted_by_cluster, usage, usage_on};
+use super::lease::{Elastic, LeaseRule, evicted_part, part};
 use super::names::Counted;
 use super::scopes::Scopes;
 use super::{BINDINGS, LEASES, Settings};
@@ -72,7 +72,8 @@ pub fn compile(policy: &PolicyObject<'_>, settings: &Settings) -> Result<Compile
         count_evicting: settings.count_evicting,
         by_cluster: Elastic::read(policy.object).is_some(),
     };
-    fingerprint.push(u8::from(rule.by_cluster));
+    // What was evicted is counted by cluster, too: ledgers that did not are counted again.
+    fingerprint.push(2 * u8::from(rule.by_cluster));
     let leases = LeaseRule {
         policy: rule.policy.clone(),
         quota: policy.name.into(),
@@ -127,9 +128,19 @@ impl Measure for BindingRule {
                 out.charge(account, amount.amount, amount.format);
             }
         }
-        for target in spec.clusters.iter().filter(|_| self.by_cluster) {
-            let there = usage_on(spec, &target.name).map_err(|error| failed(&error.to_string()))?;
-            let bucket: Arc<str> = part(subject.namespace, &target.name).into();
+        if !self.by_cluster {
+            return Ok(());
+        }
+        let counts = |error: UsageError| failed(&error.to_string());
+        let mut parts: Vec<(String, Usage)> = Vec::new();
+        for target in &spec.clusters {
+            parts.push((part(subject.namespace, &target.name), usage_on(spec, &target.name).map_err(counts)?));
+        }
+        for (cluster, there) in evicted_by_cluster(spec, self.count_evicting).map_err(counts)? {
+            parts.push((evicted_part(subject.namespace, cluster), there));
+        }
+        for (bucket, there) in parts {
+            let bucket: Arc<str> = bucket.into();
             for (account, counted) in self.counted.iter().enumerate() {
                 if let Some(amount) = counted.amount(spec, &there) {
                     out.charge_bucket(account, bucket.clone(), amount.amount, amount.format);

@@ -102,6 +102,9 @@ impl Centre {
         match written {
             Ok(_) => Ok(()),
             Err(Refused::Denied(_)) => Err(DENIED.into()),
+            Err(Refused::Said { refusal, .. }) if refusal.message.contains("exceeded for resource") => {
+                Err(DENIED.into())
+            }
             Err(other) => Err(format!("{other:?}")),
         }
     }

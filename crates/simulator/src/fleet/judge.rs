@@ -35,23 +35,58 @@ pub fn charge(binding: &Value) -> u64 {
     placed(binding, None) + held(binding)
 }
 
-/// What bindings are charged and members were lent, together.
+/// What bindings are charged and members were lent, together. What a lease says of evicted workloads is charged with those: how
+/// much that may be at the most is [`could_run`]'s to see to.
 pub fn total(centre: &Centre) -> u64 {
     let all = centre.all(&bindings());
     let charged: u64 = all.iter().map(charge).sum();
     let lent = centre.all(&leases()).into_iter().map(|lease| {
         let cluster = lease["spec"]["clusterName"].as_str().unwrap_or("");
         let base: u64 = all.iter().map(|binding| placed(binding, Some(cluster))).sum();
-        number(&lease["spec"]["hard"]["cpu"]).saturating_sub(base)
+        let covered = number(&lease["spec"]["covered"]["cpu"]);
+        number(&lease["spec"]["hard"]["cpu"]).saturating_sub(base + covered)
     });
     charged + lent.sum::<u64>()
 }
 
-/// `ceiling` is what may be charged and lent; how much is.
-pub fn judge(centre: &Centre, members: &mut [Member], ceiling: u64, now_ms: i64) -> Result<u64, String> {
+/// What could run in all clusters together at this moment: in each what it was lent, or what was placed there where that is more.
+fn could_run(centre: &Centre) -> u64 {
+    let all = centre.all(&bindings());
+    let leases = centre.all(&leases());
+    let there = |cluster: &str| {
+        let base: u64 = all.iter().map(|binding| placed(binding, Some(cluster))).sum();
+        let lease = leases.iter().find(|lease| lease["spec"]["clusterName"] == *cluster);
+        lease.map_or(0, |lease| number(&lease["spec"]["hard"]["cpu"])).max(base)
+    };
+    CLUSTERS.iter().map(|cluster| there(cluster)).sum()
+}
+
+/// Whether nobody has to give anything back before this binding may go anywhere: nothing that it had is lent to a member.
+pub fn is_free(centre: &Centre, binding: &Value) -> bool {
+    let leases = centre.all(&leases());
+    let had = |cluster: &Value| {
+        let of = |list: &str, field: &str| {
+            binding["spec"][list].as_array().into_iter().flatten().any(|one| one[field] == *cluster)
+        };
+        of("clusters", "name") || of("gracefulEvictionTasks", "fromCluster")
+    };
+    let covers = |lease: &&Value| number(&lease["spec"]["covered"]["cpu"]) > 0;
+    let is_placed = |lease: &&Value| {
+        let cluster = lease["spec"]["clusterName"].as_str().unwrap_or("");
+        placed(binding, Some(cluster)) > 0
+    };
+    !leases.iter().filter(|lease| had(&lease["spec"]["clusterName"])).any(|one| covers(&one) || is_placed(&one))
+}
+
+/// How much is charged and lent: never more than the quota has.
+pub fn judge(centre: &Centre, members: &mut [Member], overall: u64, now_ms: i64) -> Result<u64, String> {
     let total = total(centre);
-    if total > ceiling {
-        return Err(format!("{total} are charged and lent where there are {ceiling}"));
+    if total > overall {
+        return Err(format!("{total} are charged and lent where there are {overall}"));
+    }
+    let most = could_run(centre);
+    if most > overall {
+        return Err(format!("{most} could run where there are {overall}"));
     }
     let shown = centre.shown();
     if shown.as_deref() != Some(&total.to_string()) {

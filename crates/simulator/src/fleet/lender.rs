@@ -42,6 +42,7 @@ pub enum Action {
 pub struct Lease {
     pub hard: u64,
     pub base: u64,
+    pub covered: u64,
     pub until_ms: i64,
 }
 
@@ -53,7 +54,8 @@ fn cpu(lease: &Value, field: &str) -> u64 {
 pub fn read(centre: &Centre, cluster: usize) -> Option<Lease> {
     let lease = centre.get(&leases(), &lease_name(cluster))?;
     let until_ms = lease["spec"]["validUntilMs"].as_i64().unwrap_or(0);
-    Some(Lease { hard: cpu(&lease, "hard"), base: cpu(&lease, "base"), until_ms })
+    let [hard, base, covered] = ["hard", "base", "covered"].map(|field| cpu(&lease, field));
+    Some(Lease { hard, base, covered, until_ms })
 }
 
 /// Writes a lease; whether there was room for it.
@@ -76,6 +78,7 @@ pub fn decide(lease: Lease, told: Option<Terms>, used: u64, chunk: u64, starve: 
     let standing = Standing {
         lent: amounts(lease.hard),
         base: amounts(lease.base),
+        covered: amounts(lease.covered),
         told: told.map(|terms| amounts(terms.hard)),
         used: amounts(used),
         chunk: amounts(chunk),

@@ -9,10 +9,10 @@
 //! bindings ─▶ engine ◀─ leases ◀─ lender ⇄ network ⇄ members: pods that come and go, clocks that differ
 //!                │                                       │
 //!                ▼                                       ▼
-//!   charged + lent grow to overall at most     may use ≤ what is charged for it
+//!        charged + lent ≤ overall               may use ≤ what is charged for it
 //! ```
 //!
-//! A binding that moves out of a member counts there, too, until the member gave its room back: only that goes beyond the quota.
+//! There is no exception: a binding that leaves a member waits, evicted and charged once, until that gave its room back.
 
 mod centre;
 mod failover;
@@ -81,8 +81,9 @@ pub struct Report {
     pub grown: u64,
     pub shrunk: u64,
     pub late: u64,
-    /// Moves out of members after which more may count than the quota has.
-    pub left_behind: u64,
+    /// Moves, and those that had to wait until a member gave back what it was lent.
+    pub moved: u64,
+    pub kept_waiting: u64,
     pub refused: u64,
 }
 

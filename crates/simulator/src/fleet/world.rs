@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::centre::{Centre, DENIED, NAMESPACE, bindings, leases};
-use super::judge::{charge, judge, placed, total};
+use super::judge::{charge, is_free, judge, total};
 use super::lender::{self, Action, afford, lease_name, read, stays, write};
 use super::member::{Member, Terms, Word};
 use super::{CLUSTERS, Config, Mutation, Report};
@@ -23,9 +23,6 @@ pub struct World {
     late: Vec<Word>,
     hungry: Option<usize>,
     overall: u64,
-    /// What may be charged and lent at this moment: the quota, or what a binding left behind that moved out of a member. That
-    /// member may still use its room, so that it counts until it is given back; and meanwhile nothing grows.
-    ceiling: u64,
     chunk: u64,
     now_ms: i64,
     pub report: Report,
@@ -45,7 +42,6 @@ impl World {
             late: Vec::new(),
             hungry: None,
             overall,
-            ceiling: overall,
             chunk,
             now_ms: 1_700_000_000_000,
             report: Report { lies: u64::from(lies.is_some()), ..Report::default() },
@@ -80,11 +76,9 @@ impl World {
                 self.reclaim(cluster)?;
             }
         }
-        let (ceiling, now_ms) = (self.ceiling, self.now_ms);
+        let (overall, now_ms) = (self.overall, self.now_ms);
         let centre = self.centre.as_ref().ok_or("there is no control plane")?;
-        let total = judge(centre, &mut self.members, ceiling, now_ms)?;
-        self.ceiling = self.overall.max(total);
-        Ok(())
+        judge(centre, &mut self.members, overall, now_ms).map(drop)
     }
 
     /// Pods come and go, wherever somebody is to let them in.
@@ -297,24 +291,27 @@ impl World {
             }
         };
         let had = before.as_ref().map_or(0, charge);
-        let left_behind = before.as_ref().map_or(0, |before| placed(before, None));
+        let would_have = charge(&next);
         let all = total(centre);
+        let is_free = before.as_ref().is_none_or(|before| is_free(centre, before));
         let done = centre.put(&bindings(), &name, next);
         let has = centre.get(&bindings(), &name).as_ref().map_or(0, charge);
         match done {
             Err(why) if why != DENIED => Err(format!("a binding is refused: {why}")),
             Err(_) if has != had => Err(format!("a refusal changed what {name} is charged from {had} to {has}")),
+            // Evictions, and the end of them, need no room.
+            Err(_) if before.is_some() && matches!(choice, 2 | 4) => Err(format!("{name} may not leave")),
+            Err(_) if would_have <= had && is_free => Err(format!("{name} may not go where nothing is in its way")),
             Err(_) => {
                 self.report.refused += 1;
+                self.report.kept_waiting += u64::from(would_have <= had);
                 Ok(())
             }
             Ok(()) if has > had && all - had + has > self.overall => {
                 Err(format!("{name} grew from {had} to {has} where {all} of {} were used", self.overall))
             }
             Ok(()) => {
-                let most = all - had + has + left_behind;
-                self.report.left_behind += u64::from(most > self.overall);
-                self.ceiling = self.ceiling.max(most);
+                self.report.moved += u64::from(before.is_some() && choice == 3);
                 Ok(())
             }
         }

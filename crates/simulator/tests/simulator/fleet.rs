@@ -23,7 +23,8 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
             (&mut all.grown, report.grown),
             (&mut all.shrunk, report.shrunk),
             (&mut all.late, report.late),
-            (&mut all.left_behind, report.left_behind),
+            (&mut all.moved, report.moved),
+            (&mut all.kept_waiting, report.kept_waiting),
             (&mut all.refused, report.refused),
             (&mut all.starts, report.starts),
         ] {
@@ -31,8 +32,11 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
         }
     }
     println!("{all:?}");
-    let met =
-        [all.deaths, all.cuts, all.lies, all.expired, all.reclaimed, all.grown, all.shrunk, all.late, all.refused];
+    let met = [
+        [all.deaths, all.cuts, all.lies, all.expired, all.reclaimed, all.grown],
+        [all.shrunk, all.late, all.refused, all.starts, all.moved, all.kept_waiting],
+    ]
+    .concat();
     assert!(met.iter().all(|times| *times > 0), "not everything happened: {all:?}");
 }
 

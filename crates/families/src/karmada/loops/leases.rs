@@ -134,6 +134,7 @@ impl Leases {
         let standing = Standing {
             lent: own("hard"),
             base: own("base"),
+            covered: own("covered"),
             told: terms.as_ref().map(|terms| terms.hard.clone()),
             used: used.clone(),
             waiting: waiting.clone(),

@@ -19,6 +19,7 @@ mod evictions;
 mod heartbeat;
 mod kind;
 mod leases;
+mod leaving;
 mod lender;
 mod member;
 mod members;

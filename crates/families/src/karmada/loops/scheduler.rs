@@ -24,7 +24,8 @@ use super::super::schedule::{self, Cluster, Misfit, Taint};
 use super::super::scopes::Scopes;
 use super::super::{Settings, quota};
 use super::detector::words;
-use super::kind::{bindings, clusters, fingerprint, is_leaving, namespace_of, quotas, within};
+use super::kind::{bindings, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, within};
+use super::leaving;
 use super::standing::{is_passing, now, recorder, says, with_condition};
 use super::tellings::{Occasion, Teller, Telling, Tellings};
 use super::watch::{Mirror, Watch};
@@ -67,7 +68,9 @@ struct Waiting {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, [bindings, clusters, quotas]) = Watch::begin(&client, [bindings(), clusters(), quotas()]).await;
+    // What members give back wakes who waits for it.
+    let kinds = [bindings(), clusters(), quotas(), leases()];
+    let (watch, [bindings, clusters, quotas, _leases]) = Watch::begin(&client, kinds).await;
     let teller = Teller { client: client.clone(), kind: bindings.kind.clone(), recorder: recorder(&client, NAME) };
     let mut scheduler = Scheduler {
         client,
@@ -246,6 +249,13 @@ impl Scheduler {
                 Ok(written) => Arc::new(written),
                 Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("exceeded") => {
                     refuse(waiting, "QuotaExceeded", &status.message, tellings).await;
+                    // What does not grow is in its own way: where it was has to be given back first.
+                    if let Some(spec) = leaving::first(&binding.data["spec"], &waiting.spec, targets, NAME) {
+                        let metadata =
+                            json!({"uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version});
+                        let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
+                        api.patch(&binding.name_any(), &PatchParams::default(), &patch).await?;
+                    }
                     return Ok(false);
                 }
                 Err(kube::Error::Api(status)) if !matches!(status.code, 404 | 409) && status.code < 500 => {

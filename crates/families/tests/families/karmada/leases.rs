@@ -83,3 +83,50 @@ fn a_lease_says_what_is_so_whatever_is_written_on_it() {
         assert!(said.contains(expected), "{said}");
     }
 }
+
+fn lease_line(desk: &Desk, name: &str, field: &str) -> Value {
+    let stored = desk.stored(&leases(), "a").into_iter().find(|one| one["metadata"]["name"] == *name);
+    stored.expect("a lease")["spec"][field]["cpu"].clone()
+}
+
+/// A workload that leaves a member which was lent its room goes nowhere before that gave it back; and nobody takes its place.
+#[test]
+fn what_leaves_a_member_waits_until_that_has_given_its_room_back() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("10")).unwrap();
+    desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m1", 8)])).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "9"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    // A move in one write would count in both places.
+    let said = desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m2", 8)])).unwrap_err();
+    assert!(said.contains("exceeded for resource cpu: requested sum 17, limit 10."), "{said}");
+    assert!(said.contains("has not given back yet"), "{said}");
+    // One for which there is room passes.
+    desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m1", 7), ("m2", 1)])).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+    desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m1", 8)])).unwrap();
+    // An eviction always does, and changes nothing.
+    let evicted = |clusters: &[(&str, u32)]| {
+        let mut evicted = binding(8, json!({"cpu": "1"}), clusters);
+        evicted["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "m1", "replicas": 8, "reason": "r", "producer": "p", "clustersBeforeFailover": ["m1"]}]);
+        evicted
+    };
+    desk.apply(&bindings(), "a", "web", evicted(&[])).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    assert_eq!(lease_line(&desk, "q.m1", "covered"), json!("8"));
+    assert!(desk.apply(&bindings(), "a", "web", evicted(&[("m2", 8)])).is_err());
+    desk = desk.restarted();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    // What the member gives back is what waits for it, whatever somebody writes of it; a thief gets nothing of it.
+    let mut less = lease("m1", json!({"cpu": "4"}));
+    less["spec"]["covered"] = json!({"cpu": "0"});
+    desk.apply(&leases(), "a", "q.m1", less).unwrap();
+    assert_eq!(lease_line(&desk, "q.m1", "covered"), json!("3"));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    assert!(desk.apply(&bindings(), "a", "thief", binding(2, json!({"cpu": "1"}), &[("m2", 2)])).is_err());
+    assert!(desk.apply(&bindings(), "a", "web", evicted(&[("m2", 8)])).is_err());
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "1"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    desk.apply(&bindings(), "a", "web", evicted(&[("m2", 8)])).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+}

@@ -224,7 +224,8 @@ fn lent(quota: &Value, leases: &[Value], bindings: &[Value], name: &str) -> i128
             true => bindings.iter().filter(|one| is_meant(quota, one)).map(|one| takes_in(one, name, cluster)).sum(),
             false => 0,
         };
-        (hard - base).max(0)
+        let covered = lease["spec"]["covered"].get(name).map_or(0, amount);
+        (hard - base - covered).max(0)
     });
     takes.sum()
 }
