@@ -16,9 +16,10 @@ use kinds::fields::{given, text};
 use quantity::Amount;
 use serde_json::{Map, Value};
 
+use super::OrgFacts;
 use super::footprint::Footprint;
 use super::guard::conflict;
-use super::names::{ENVS, INSTANCES, ORGS, env_name};
+use super::names::{ENVS, INSTANCES, env_name};
 use super::numbers::{self, NUMBER_MAX};
 use super::usage::counts;
 use crate::{Change, Must, Parsed, PolicyObject, Refusal, View};
@@ -160,10 +161,9 @@ pub fn env(object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> 
     if object.object.is_null() {
         return Ok(Must::AsItIs);
     }
-    let org = view.get(&ORGS.resource(), object.namespace, object.namespace);
     let instances = view.parsed(&INSTANCES.resource(), object.namespace, &InstanceFacts::parse);
     let instances = instances.iter().filter_map(|one| one.downcast_ref::<InstanceFacts>());
-    let reserves = org.is_none_or(|org| reserves(&org));
+    let reserves = OrgFacts::reserves(object.namespace, view);
     let held = held(object.name, &object.object["spec"], instances, reserves)
         .map_err(|why| Refusal::forbidden(format!("environment {:?}: {why}", object.name)))?;
     let mut env = object.object.clone();

@@ -9,10 +9,33 @@ use serde_json::Value;
 
 use super::groups;
 use super::names::*;
-use crate::{Change, Plural, Refusal, RefusalCause, View};
+use crate::{Admission, Change, Operation, Plural, Plurals, Refusal, RefusalCause, View};
 
 /// Who the service writes as.
 pub const SERVICE: &str = "system:bursar:orgs";
+
+/// What is asked about: all kinds of this family, and the namespaces that organizations live in.
+pub const CHECKED: Plurals = &[
+    NAMESPACES,
+    TIERS,
+    NODES,
+    HOSTNAMES,
+    ORGS,
+    APPS,
+    ENVS,
+    RELEASES,
+    DEPLOYS,
+    INSTANCES,
+    ROUTES,
+    SECRET_BUNDLES,
+    VOLUMES,
+    ATTACHMENTS,
+    SNAPSHOTS,
+    RESTORE_JOBS,
+    EXEC_SESSIONS,
+    LOG_STREAMS,
+    IDEMPOTENCY_KEYS,
+];
 
 /// Whether objects of this resource are written by the service alone. Tiers are an operator's to write.
 pub fn is_kept(resource: &GroupResource) -> bool {
@@ -29,6 +52,9 @@ pub fn conflict(code: &str, message: impl Into<String>) -> Refusal {
 pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     if TIERS.is(change.resource) {
         return tier(change, view);
+    }
+    if NAMESPACES.is(change.resource) {
+        return namespace(change, view);
     }
     if !is_kept(change.resource) {
         return Ok(());
@@ -51,6 +77,29 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
         Some(new) if INSTANCES.is(change.resource) => groups::leaves(change, new, view),
         Some(_) => Ok(()),
     }
+}
+
+/// An organization leaves by a command, with events for all that goes; with its namespace everything would go without a word.
+fn namespace(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+    let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
+    let goes = change.new.is_none_or(leaves) && !leaves(change.old);
+    if goes && change.origin.identity.user != SERVICE && has(view, ORGS, change.name, change.name) {
+        let why = "an organization lives in this namespace: delete it with DELETE /v1/orgs/{org}, and its namespace goes with it";
+        return Err(Refusal::forbidden(why));
+    }
+    Ok(())
+}
+
+/// A status is what the platform says. Whoever may write in an organization's namespace is not the platform.
+pub fn admit(request: &Admission<'_>) -> Result<(), String> {
+    let is_ours = request.origin.identity.user.starts_with("system:bursar:");
+    if request.operation == Operation::Status && is_kept(request.resource) && !is_ours {
+        return Err(format!(
+            "the status of {} is written by the platform; here it can be read",
+            request.resource.resource
+        ));
+    }
+    Ok(())
 }
 
 /// A tier that organizations have stays.

@@ -57,7 +57,7 @@ static MANIFEST: Manifest = Manifest {
     watched: &[TIERS, ORGS, INSTANCES, ROUTES, EXEC_SESSIONS, LOG_STREAMS, IDEMPOTENCY_KEYS],
     meaning: &[TIERS],
     definitions: definitions::definitions,
-    checks_everything: true,
+    checked: guard::CHECKED,
     metrics: metrics::ALL,
     ..Manifest::EMPTY
 };
@@ -66,10 +66,23 @@ static MANIFEST: Manifest = Manifest {
 pub struct OrgFacts {
     pub name: String,
     pub tier: String,
+    pub reserves: bool,
+}
+
+impl OrgFacts {
+    /// Whether an organization reserves what it accepts; one that is not there does.
+    pub fn reserves(org: &str, world: &dyn World) -> bool {
+        let facts = world.parsed_one(&ORGS.resource(), org, org, &parse_org);
+        facts.and_then(|facts| facts.downcast::<OrgFacts>().ok()).is_none_or(|facts| facts.reserves)
+    }
 }
 
 pub fn parse_org(org: &Value) -> Parsed {
-    Arc::new(OrgFacts { name: text(org, &["metadata", "name"]).into(), tier: text(org, &["spec", "tier"]).into() })
+    Arc::new(OrgFacts {
+        name: text(org, &["metadata", "name"]).into(),
+        tier: text(org, &["spec", "tier"]).into(),
+        reserves: groups::reserves(org),
+    })
 }
 
 /// The limits in force for a stored organization, or for one as it would be.
@@ -259,10 +272,11 @@ impl Family for Orgs {
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-        if *change.resource.group != *GROUP {
-            return Ok(());
-        }
         guard::check(change, view)
+    }
+
+    fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
+        guard::admit(request)
     }
 
     fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {

@@ -24,6 +24,9 @@ pub const EXEC_SESSIONS: Plural = Plural(GROUP, "execsessions");
 pub const LOG_STREAMS: Plural = Plural(GROUP, "logstreams");
 pub const IDEMPOTENCY_KEYS: Plural = Plural(GROUP, "idempotencykeys");
 
+/// Each organization lives in one.
+pub const NAMESPACES: Plural = Plural("", "namespaces");
+
 /// Every kind with its plural, in the order in which they are defined.
 pub const KINDS: [(&str, Plural); 18] = [
     ("Tier", TIERS),

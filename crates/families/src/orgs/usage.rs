@@ -153,12 +153,17 @@ fn take_records(subject: &Subject<'_>, spec: &Value, out: &mut Verdict) -> Resul
     Ok(())
 }
 
-/// A session counts while it is connected, or may still be; and as a grant for an hour, whatever becomes of it.
+/// Whether a session in this state may be open: until its lease ends.
+pub fn counts_as_open(state: &str) -> bool {
+    matches!(state, "granted" | "connected")
+}
+
+/// A session counts while its lease lasts, which whoever is connected renews; and as a grant for an hour, whatever becomes of it.
 fn take_session(subject: &Subject<'_>, spec: &Value, out: &mut Verdict) -> Result<(), String> {
     let (expires_ms, granted_ms) = session_times(spec)?;
     let leaves_ms = granted_ms.saturating_add(HOUR_MS);
     let state = text(spec, &["state"]);
-    let is_open = state == "connected" || (state == "granted" && subject.now_ms < expires_ms);
+    let is_open = counts_as_open(state) && subject.now_ms < expires_ms;
     if is_open {
         out.charge(account_at(Dimension::ExecSessions), Amount::from_units(1), Format::DecimalSi);
     }
@@ -166,7 +171,11 @@ fn take_session(subject: &Subject<'_>, spec: &Value, out: &mut Verdict) -> Resul
         out.charge(account_at(Dimension::ExecSessionsPerHour), Amount::from_units(1), Format::DecimalSi);
     }
     // The next of its moments; when all have passed, the last.
-    let next = if state == "granted" && subject.now_ms < expires_ms { expires_ms } else { leaves_ms };
+    let next = match is_open {
+        true if subject.now_ms < leaves_ms => expires_ms.min(leaves_ms),
+        true => expires_ms,
+        false => leaves_ms,
+    };
     out.holds_until(next);
     Ok(())
 }

@@ -195,7 +195,7 @@ async fn submit(
     now_ms: i64,
 ) -> Result<Result<(), Refused>, Failure> {
     let writes = outcome.steps.iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
-    let entries = outcome.events.iter().map(|event| (Journal::EVENTS, event.to_string().into_bytes())).collect();
+    let entries = outcome.lines.iter().map(|line| (Journal::EVENTS, line.clone())).collect();
     let writes = Writes { writes, dry_run: call.is_dry_run(), now_ms, origin: origin(call.number) };
     write_all(parts, WriteAll { writes, entries }).await
 }

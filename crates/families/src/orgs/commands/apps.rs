@@ -7,6 +7,7 @@ use super::super::footprint::{CPU_MAX, MEMORY_BYTES_MAX};
 use super::super::names::*;
 use super::super::numbers;
 use super::body::{Body, check_name};
+use super::deploys::{SECRETS_MAX, is_secret_name};
 use super::problem::Problem;
 use super::work::{Asking, Done, Outcome};
 use super::{Given, VMM_OVERHEAD_BYTES};
@@ -70,7 +71,7 @@ pub fn create_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
 
 /// What one instance of a process type takes, with what runs it: the numbers of this moment stay those of the release.
 fn read_process(name: &str, process: &Value) -> Result<Value, Problem> {
-    let body = Body::of(process, &["cpu", "memory_bytes", "ephemeral_disk_bytes", "command", "port"])?;
+    let body = Body::of(process, &["cpu", "memory_bytes", "ephemeral_disk_bytes", "command", "port", "secrets"])?;
     let field = |field: &str| format!("processes.{name}.{field}");
     let one = json!(1);
     let cpu = numbers::decimal(body.get("cpu").unwrap_or(&one)).map_err(|why| Problem::invalid(&field("cpu"), why))?;
@@ -101,6 +102,15 @@ fn read_process(name: &str, process: &Value) -> Result<Value, Problem> {
     });
     if let Some(port) = body.whole("port", 1, 65_535)? {
         read["port"] = json!(port);
+    }
+    // Names of secrets without which it cannot start.
+    if let Some(names) = body.get("secrets") {
+        let named = |names: &&Vec<Value>| {
+            names.len() <= SECRETS_MAX && names.iter().all(|name| name.as_str().is_some_and(is_secret_name))
+        };
+        let why = format!("it is no list of at most {SECRETS_MAX} names of secrets");
+        let names = names.as_array().filter(named).ok_or_else(|| Problem::invalid(&field("secrets"), why))?;
+        read["secrets"] = json!(names);
     }
     Ok(read)
 }

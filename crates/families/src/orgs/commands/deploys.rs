@@ -21,7 +21,7 @@ use crate::{Place, Plural};
 /// Finished rollouts of an environment that are kept.
 const DEPLOYS_KEPT: usize = 20;
 /// Secrets of one environment, and the bytes of all of them.
-const SECRETS_MAX: usize = 256;
+pub const SECRETS_MAX: usize = 256;
 const SECRET_BYTES_MAX: usize = 256 * 1024;
 const SECRETS: Plural = Plural("", "secrets");
 
@@ -280,6 +280,10 @@ fn change_rollout(
     }
 }
 
+pub fn is_secret_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
 /// New secrets: their values go into a Secret, their names into the bundle, and what runs is replaced.
 pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let body = Body::of(given.body, &["secrets"])?;
@@ -290,10 +294,7 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
         let why = format!("there may be {SECRETS_MAX} of them, and {SECRET_BYTES_MAX} bytes in all");
         return Err(Problem::invalid("secrets", why));
     }
-    let named = |name: &str| {
-        !name.is_empty() && name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
-    if let Some((name, _)) = values.iter().find(|(name, value)| !named(name) || !value.is_string()) {
+    if let Some((name, _)) = values.iter().find(|(name, value)| !is_secret_name(name) || !value.is_string()) {
         let shown: String = name.chars().take(64).collect();
         return Err(Problem::invalid("secrets", format!("{shown:?} is no name of a secret, or its value is no text")));
     }
@@ -307,6 +308,7 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
         "secrets_version": version});
     let mut spec = stored.spec().clone();
     spec["secrets_version"] = json!(version);
+    spec["secret_keys"] = json!(keys);
     let release = spec["processes"].as_object().into_iter().flatten().find_map(|(_, p)| p["release"].as_str());
     let release = release.unwrap_or_default().to_owned();
     for process in spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {

@@ -69,7 +69,5 @@ pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>, now_ms: i64) -> 
 /// A session that counts for nothing any more.
 pub fn has_passed(session: &Value, now_ms: i64) -> bool {
     let at = |field: &str| session.get(field).and_then(Value::as_i64).unwrap_or(i64::MAX);
-    text(session, &["state"]) != "connected"
-        && now_ms >= at("expires_at_ms")
-        && now_ms >= at("granted_at_ms").saturating_add(HOUR_MS)
+    now_ms >= at("expires_at_ms") && now_ms >= at("granted_at_ms").saturating_add(HOUR_MS)
 }

@@ -119,8 +119,9 @@ pub const EVENT_BYTES_MAX: usize = 192 * 1024;
 
 /// What a command comes to.
 pub fn run(op: Op, given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
-    let outcome = made(op, given, asking)?;
-    match outcome.events.iter().map(|event| event.to_string().len()).max() {
+    let mut outcome = made(op, given, asking)?;
+    outcome.lines = outcome.events.iter().map(|event| event.to_string().into_bytes()).collect();
+    match outcome.lines.iter().map(Vec::len).max() {
         Some(bytes) if bytes > EVENT_BYTES_MAX => {
             let why = format!("what it changes takes {bytes} bytes to tell, and there may be {EVENT_BYTES_MAX}");
             Err(Problem::invalid("body", why))

@@ -11,9 +11,7 @@ use super::body::Body;
 use super::problem::Problem;
 use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
 use super::{Given, row};
-use crate::{Place, Plural};
-
-const NAMESPACES: Plural = Plural("", "namespaces");
+use crate::Place;
 
 /// An organization and the namespace with all that is its own.
 pub fn create_org(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {

@@ -4,7 +4,7 @@ use kinds::fields::text;
 use serde_json::json;
 
 use super::super::names::*;
-use super::super::usage::counts;
+use super::super::usage::{counts, counts_as_open};
 use super::Given;
 use super::body::Body;
 use super::problem::{Problem, Sort};
@@ -13,6 +13,8 @@ use crate::Place;
 
 /// How long a grant waits for somebody to connect.
 pub const GRANT_MS: i64 = 60 * 1000;
+/// How long a connected session counts after it was last renewed: whoever crashes gives it back.
+pub const SESSION_MS: i64 = 60 * 1000;
 /// How long a log stream counts after it was last renewed.
 pub const STREAM_MS: i64 = 30 * 1000;
 /// Sessions of one environment and in one instance: guards of the platform, not an organization's quota.
@@ -54,29 +56,34 @@ pub fn grant(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Prob
 
 fn is_open(session: &Stored, now_ms: i64) -> bool {
     let spec = session.spec();
-    match text(spec, &["state"]) {
-        "connected" => true,
-        "granted" => spec["expires_at_ms"].as_i64().is_some_and(|at| now_ms < at),
-        _ => false,
-    }
+    counts_as_open(text(spec, &["state"])) && spec["expires_at_ms"].as_i64().is_some_and(|at| now_ms < at)
 }
 
+/// Connects to a granted session; from then on the same command, sent again, says that somebody is still there.
 pub fn connect(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     Body::of(given.body, &[])?;
     let stored = asking.load_to_change(EXEC_SESSIONS, given.name("session"))?;
-    if text(stored.spec(), &["state"]) == "connected" {
-        return Ok(Outcome::as_it_was(&stored));
-    }
-    if !is_open(&stored, asking.around.now_ms) {
+    let now_ms = asking.around.now_ms;
+    let instance = asking.find(INSTANCES, text(stored.spec(), &["instance"]));
+    let runs = instance.is_some_and(|one| counts(text(one.spec(), &["desired_state"])));
+    if !is_open(&stored, now_ms) || !runs {
         return Err(Problem::conflict(
             "session_ended",
-            "the session has ended: nobody connected in time, or it was closed",
+            "the session has ended: nobody connected or renewed it in time, it was closed, or its instance stopped",
         ));
+    }
+    let was_connected = text(stored.spec(), &["state"]) == "connected";
+    let left_ms = stored.spec()["expires_at_ms"].as_i64().unwrap_or(now_ms).saturating_sub(now_ms);
+    // Not every sign of life is written down.
+    if was_connected && left_ms > SESSION_MS / 2 {
+        return Ok(Outcome::as_it_was(&stored));
     }
     let mut spec = stored.spec().clone();
     spec["state"] = json!("connected");
+    spec["expires_at_ms"] = json!(now_ms.saturating_add(SESSION_MS));
+    let event = if was_connected { "exec_session.renewed" } else { "exec_session.connected" };
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("exec_session.connected", json!({}))]);
+    let object = asking.change(&mut out, &stored, spec, &[(event, json!({}))]);
     Ok(out.showing(&object))
 }
 
@@ -86,7 +93,11 @@ pub fn end(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Proble
     if text(stored.spec(), &["state"]) == "ended" {
         return Ok(Outcome::as_it_was(&stored));
     }
-    let reason = if is_open(&stored, asking.around.now_ms) { "closed" } else { "connect_timeout" };
+    let reason = match text(stored.spec(), &["state"]) {
+        _ if is_open(&stored, asking.around.now_ms) => "closed",
+        "connected" => "connection_lost",
+        _ => "connect_timeout",
+    };
     let mut spec = stored.spec().clone();
     spec["state"] = json!("ended");
     spec["end_reason"] = json!(reason);

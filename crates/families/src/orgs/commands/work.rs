@@ -8,6 +8,7 @@ use ledger::SubjectId;
 use rules::policy_name;
 use serde_json::{Map, Value, json};
 
+use super::super::OrgFacts;
 use super::super::dimensions::Dimension;
 use super::super::footprint::Footprint;
 use super::super::names::*;
@@ -86,6 +87,8 @@ pub struct Outcome {
     pub body: Value,
     pub steps: Vec<Step>,
     pub events: Vec<Value>,
+    /// The events as they are written down.
+    pub lines: Vec<Vec<u8>>,
     /// How many process types surge in it: with fewer it may fit.
     pub surges: usize,
     /// Whether a rollout that cannot surge is refused.
@@ -94,7 +97,15 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn new(done: Done) -> Outcome {
-        Outcome { done, body: Value::Null, steps: Vec::new(), events: Vec::new(), surges: 0, surges_or_nothing: false }
+        Outcome {
+            done,
+            body: Value::Null,
+            steps: Vec::new(),
+            events: Vec::new(),
+            lines: Vec::new(),
+            surges: 0,
+            surges_or_nothing: false,
+        }
     }
 
     pub fn as_it_was(stored: &Stored) -> Outcome {
@@ -303,6 +314,6 @@ impl Asking<'_> {
     }
 
     pub fn reserves(&self) -> bool {
-        self.find(ORGS, self.org).is_none_or(|org| super::super::groups::reserves(&org.object))
+        OrgFacts::reserves(self.org, self.around.world)
     }
 }

@@ -1,7 +1,10 @@
 //! The scheduler: it allocates what organizations were granted, replaces what a rollout replaces, and stops at every limit, whatever
-//! was promised before. [`plan`] says what to do, [`place`] where, [`state`] reads what there is; all three are pure.
+//! was promised before. [`plan`] says what to do, [`place`] where, [`progress`] what is told of it, [`board`] knows what there is, [`state`] reads it from
+//! objects; all four are pure.
 
+pub mod board;
 pub mod place;
 pub mod plan;
+mod progress;
 pub mod run;
 pub mod state;

@@ -9,18 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 use super::super::dimensions::Dimension;
-use super::super::names::env_name;
-use super::place::{Need, choose};
-use super::state::{Group, Instance, Objects, Room, Seen, groups, instance, nodes, rooms};
+use super::board::{Board, Holding};
+use super::place::{Need, NoPlace, Node, choose};
+use super::progress::{deploys, downgrades, statuses, watched};
+use super::state::{Group, Instance, Objects, Room, rooms};
 
 /// Allocations of one pass; the next follows at once.
 pub const ALLOCATIONS_MAX: usize = 64;
 /// How long a refused allocation is left alone, unless something changes.
 pub const BACKOFF_MS: i64 = 30 * 1000;
-/// How long a rollout may take.
-const ROLLOUT_MS: i64 = 10 * 60 * 1000;
 /// Instances of one rollout that may fail before it has.
-const FAILURES_MAX: usize = 3;
+pub(super) const FAILURES_MAX: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -54,6 +53,18 @@ pub enum Action {
     },
 }
 
+impl Action {
+    pub fn org(&self) -> &str {
+        match self {
+            Action::Allocate { org, .. }
+            | Action::SetState { org, .. }
+            | Action::Remove { org, .. }
+            | Action::Deploy { org, .. }
+            | Action::Status { org, .. } => org,
+        }
+    }
+}
+
 /// A group whose allocation was refused for quota although it seemed to fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
@@ -71,6 +82,15 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Groups that are no more have nothing to wait for.
+    pub fn forget(&mut self, board: &Board) {
+        let is_there = |key: &String| {
+            let org = key.split('/').next().unwrap_or_default();
+            board.holding(org).is_some_and(|holding| holding.groups.contains_key(key))
+        };
+        self.blocked.retain(|key, _| is_there(key));
+    }
+
     /// An allocation was refused.
     pub fn block(&mut self, group: &Group, room: &Room, dimension: Dimension, now_ms: i64) {
         let at = Dimension::COMPUTE.iter().position(|one| *one == dimension).unwrap_or(0);
@@ -105,37 +125,60 @@ impl Memory {
 
 /// What of a group has to be done, before it is known whether there is room.
 #[derive(Default)]
-struct Wants {
+pub(super) struct Wants {
     /// Each with the instance whose slot it takes, if it takes one.
     allocations: VecDeque<Option<String>>,
     actions: Vec<Action>,
-    reason: Option<String>,
-    unmet: usize,
+    pub reason: Option<String>,
+    pub unmet: usize,
     /// Whether all that is wanted is there, and one more is to come so that an old one can go.
-    only_surges: bool,
+    pub only_surges: bool,
 }
 
-/// What to do, in order.
+/// What to do, and who is to be looked at again although nothing changes: those with something under way, or in want of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    pub watched: BTreeSet<String>,
+}
+
+/// What to do for everybody, in order.
 pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
-    let mut nodes = nodes(objects, now_ms);
-    let mut rooms = rooms(&objects.orgs);
-    let groups = groups(objects);
-    let places = Places::of(objects);
+    let board = Board::of(objects);
+    let orgs = board.orgs().cloned().collect();
+    plan_for(&board, &orgs, rooms(&objects.orgs), memory, now_ms).actions
+}
+
+/// What to do for these organizations, with what each may still allocate.
+pub fn plan_for(
+    board: &Board,
+    orgs: &BTreeSet<String>,
+    mut rooms: BTreeMap<String, Room>,
+    memory: &Memory,
+    now_ms: i64,
+) -> Plan {
+    let places = Places::of(board);
+    let holdings: Vec<(&String, &Holding)> =
+        orgs.iter().filter_map(|org| board.holding(org).map(|holding| (org, holding))).collect();
+    let mut groups: Vec<&Group> = holdings.iter().flat_map(|(_, holding)| holding.groups.values()).collect();
+    groups.sort_by_cached_key(|group| group.place());
     let mut wants: Vec<Wants> = groups.iter().map(|group| wants(group, &places, now_ms)).collect();
     let mut actions: Vec<Action> = wants.iter_mut().flat_map(|one| std::mem::take(&mut one.actions)).collect();
-    actions.extend(
-        objects
-            .instances
-            .iter()
-            .filter(|one| is_over(one, &places, now_ms))
-            .map(|one| Action::Remove { org: one.org.clone(), instance: one.name.clone() }),
-    );
+    for (org, holding) in &holdings {
+        let over = holding.instances().filter(|one| is_over(one, &places, now_ms));
+        actions.extend(over.map(|one| Action::Remove { org: (*org).clone(), instance: one.id.clone() }));
+    }
 
     // One of each organization after the other; within one, who asked first.
     let mut turns: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
     for (at, group) in groups.iter().enumerate().filter(|(at, _)| !wants[*at].allocations.is_empty()) {
         turns.entry(&group.org).or_default().push_back(at);
     }
+    let mut nodes = if turns.is_empty() { Vec::new() } else { board.nodes(now_ms) };
+    for at in turns.values().flatten() {
+        spread(groups[*at], &mut nodes);
+    }
+    let mut ground = Ground { board, places: &places, nodes, numbers: BTreeMap::new() };
     let mut placed = 0;
     while placed < ALLOCATIONS_MAX && !turns.is_empty() {
         for org in turns.keys().copied().collect::<Vec<_>>() {
@@ -144,13 +187,13 @@ pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
                 turns.remove(org);
                 continue;
             };
-            let (group, one) = (&groups[at], &mut wants[at]);
+            let (group, one) = (groups[at], &mut wants[at]);
             let Some(replaces) = one.allocations.pop_front() else {
                 queue.pop_front();
                 continue;
             };
             let room = rooms.entry(group.org.clone()).or_default();
-            match allocate(group, replaces, room, &mut nodes, memory, now_ms) {
+            match allocate(group, replaces, room, &mut ground, memory, now_ms) {
                 Ok(action) => {
                     actions.push(action);
                     placed += 1;
@@ -166,18 +209,48 @@ pub fn plan(objects: &Objects, memory: &Memory, now_ms: i64) -> Vec<Action> {
     for one in &mut wants {
         one.unmet += one.allocations.len();
     }
-    actions.extend(downgrades(objects, &groups, &wants));
-    actions.extend(deploys(objects, &groups, &wants, now_ms));
-    actions.extend(statuses(objects, &groups, &wants));
-    actions
+    actions.extend(downgrades(board, &groups, &wants));
+    actions.extend(deploys(&holdings, &groups, &wants, now_ms));
+    actions.extend(statuses(board, &groups, &wants));
+    Plan { watched: watched(&holdings, &groups, &wants), actions }
 }
 
-/// The organizations for which something is to be allocated: of those it has to be known what they may have.
-pub fn asking(objects: &Objects, now_ms: i64) -> BTreeSet<String> {
-    let places = Places::of(objects);
-    let groups = groups(objects);
-    let asking = groups.iter().filter(|group| !wants(group, &places, now_ms).allocations.is_empty());
-    asking.map(|group| group.org.clone()).collect()
+/// How many of a group each node has: the others spread.
+fn spread(group: &Group, nodes: &mut [Node]) {
+    let key = group.key();
+    for one in group.instances.iter().filter(|one| one.desired_state == "running" && one.reported != "stopped") {
+        if let Ok(at) = nodes.binary_search_by(|node| node.name.cmp(&one.node)) {
+            *nodes[at].groups.entry(key.clone()).or_default() += 1;
+        }
+    }
+}
+
+/// Of these organizations, those for which something is to be allocated: of them it has to be known what they may have.
+pub fn asking(board: &Board, orgs: &BTreeSet<String>, now_ms: i64) -> BTreeSet<String> {
+    let places = Places::of(board);
+    let asks = |org: &&String| {
+        let mut groups = board.holding(org).into_iter().flat_map(|holding| holding.groups.values());
+        groups.any(|group| !wants(group, &places, now_ms).allocations.is_empty())
+    };
+    orgs.iter().filter(asks).cloned().collect()
+}
+
+/// Where instances go.
+struct Ground<'a> {
+    board: &'a Board,
+    places: &'a Places,
+    nodes: Vec<Node>,
+    /// The numbers of addresses that were given in this pass, by node.
+    numbers: BTreeMap<String, BTreeSet<u128>>,
+}
+
+impl Ground<'_> {
+    fn address(&mut self, node: &str) -> String {
+        let given = self.numbers.entry(node.to_owned()).or_default();
+        let number = self.board.free_number(node, given);
+        given.insert(number);
+        self.board.address(node, number).to_string()
+    }
 }
 
 /// Nodes that instances are not left on.
@@ -189,26 +262,24 @@ struct Places {
 }
 
 impl Places {
-    fn of(objects: &Objects) -> Places {
-        let known: BTreeSet<&str> = objects.nodes.iter().map(|node| node.name.as_str()).collect();
+    fn of(board: &Board) -> Places {
         let within = |states: &[&str]| -> Vec<String> {
-            let within =
-                objects.nodes.iter().filter(|node| states.contains(&node.spec["state"].as_str().unwrap_or("")));
-            within.map(|node| node.name.clone()).collect()
+            board.states().filter(|(_, state)| states.contains(state)).map(|(name, _)| name.to_owned()).collect()
         };
         let mut gone = within(&["offline", "disabled"]);
-        let used = objects.instances.iter().filter_map(|one| one.spec["node"].as_str());
-        gone.extend(used.filter(|node| !known.contains(node)).map(str::to_owned));
+        gone.extend(board.unknown_nodes().cloned());
         gone.sort();
-        gone.dedup();
         Places { gone, draining: within(&["draining"]) }
+    }
+
+    fn has_lost(&self, one: &Instance) -> bool {
+        self.gone.binary_search(&one.node).is_ok()
     }
 }
 
 /// Whether nothing of an instance is left to wait for.
-fn is_over(seen: &Seen, nodes: &Places, now_ms: i64) -> bool {
-    let one = instance(seen);
-    let confirmed = one.reported == "stopped" || nodes.gone.contains(&one.node);
+fn is_over(one: &Instance, nodes: &Places, now_ms: i64) -> bool {
+    let confirmed = one.reported == "stopped" || nodes.has_lost(one);
     // That it failed is remembered for as long as failures are counted.
     one.desired_state == "stopped" && confirmed && !one.has_failed(now_ms)
 }
@@ -221,7 +292,7 @@ fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
         state,
         reason: reason.to_owned(),
     };
-    let is_lost = |one: &&Instance| nodes.gone.contains(&one.node);
+    let is_lost = |one: &&Instance| nodes.has_lost(one);
     let has_drained = |one: &&Instance| {
         matches!(one.reported.as_str(), "stopped" | "failed") || now_ms >= one.drain_until_ms || is_lost(one)
     };
@@ -323,10 +394,13 @@ fn allocate(
     group: &Group,
     replaces: Option<String>,
     room: &mut Room,
-    nodes: &mut [super::place::Node],
+    ground: &mut Ground<'_>,
     memory: &Memory,
     now_ms: i64,
 ) -> Result<Action, String> {
+    if group.lacks_secrets {
+        return Err("secrets_missing".into());
+    }
     if !group.volumes.is_empty() && (group.desired > 1 || group.homes.len() > 1) {
         return Err("volume_constraints_invalid".into());
     }
@@ -342,12 +416,20 @@ fn allocate(
     let key = group.key();
     let home = group.homes.first().map(String::as_str);
     let need = Need { group: &key, memory_bytes: group.unit.memory_bytes, cpu: group.unit.cpu, home };
-    let at = choose(nodes, &need).map_err(|why| why.reason().to_owned())?;
-    nodes[at].take(&need);
+    let at = choose(&ground.nodes, &need).map_err(|why| match why {
+        // The one place it could go to is there, and somebody is still in it.
+        NoPlace::Memory | NoPlace::Addresses if uses_volumes(group, slot, ground.places) => "volume_in_use".to_owned(),
+        why => why.reason().to_owned(),
+    })?;
+    if uses_volumes(group, slot, ground.places) {
+        return Err("volume_in_use".into());
+    }
+    ground.nodes[at].take(&need);
     room.take(more);
-    let address = format!("fd00:{:x}::{:x}", at + 1, nodes[at].addresses_taken);
+    let node = ground.nodes[at].name.clone();
+    let address = ground.address(&node);
     let mut body = json!({
-        "app": group.app, "env": group.env, "process_type": group.process_type, "node": nodes[at].name,
+        "app": group.app, "env": group.env, "process_type": group.process_type, "node": node,
         "overlay_ipv6": address, "volumes": group.volumes,
     });
     if let Some(id) = replaces {
@@ -362,102 +444,8 @@ fn allocate(
     Ok(Action::Allocate { group: key, org: group.org.clone(), body })
 }
 
-/// Rollouts that find no room for their surge any more drain first from now on, and say why. For want of memory on the nodes only
-/// a single replica does: of several the others go on meanwhile.
-fn downgrades(objects: &Objects, groups: &[Group], wants: &[Wants]) -> Vec<Action> {
-    let mut actions = Vec::new();
-    for (group, wants) in groups.iter().zip(wants).filter(|(_, wants)| wants.only_surges) {
-        let Some(reason) = &wants.reason else { continue };
-        let for_quota = reason.starts_with("org_quota_exceeded:");
-        let is_open = objects.deploys.iter().any(|one| {
-            let state = one.spec["state"].as_str().unwrap_or_default();
-            one.org == group.org && one.name == group.deploy && matches!(state, "queued" | "rolling")
-        });
-        if is_open && (for_quota || (group.desired == 1 && reason == "no_capacity_memory")) {
-            let what = format!("{}: expect up to 1 of {} replicas unavailable", group.process_type, group.desired);
-            actions.push(Action::Deploy {
-                org: group.org.clone(),
-                deploy: group.deploy.clone(),
-                state: "rolling",
-                message: Some(format!("rollout_mode=drain_first reason={reason}; {what}")),
-                drains_first: true,
-            });
-        }
-    }
-    actions
-}
-
-/// Where rollouts have got to.
-fn deploys(objects: &Objects, groups: &[Group], wants: &[Wants], now_ms: i64) -> Vec<Action> {
-    let mut actions = Vec::new();
-    for deploy in &objects.deploys {
-        let state = deploy.spec["state"].as_str().unwrap_or_default();
-        if !matches!(state, "queued" | "rolling") {
-            continue;
-        }
-        let own: Vec<(&Group, &Wants)> = groups
-            .iter()
-            .zip(wants)
-            .filter(|(group, _)| group.org == deploy.org && group.deploy == deploy.name)
-            .collect();
-        let set = |state: &'static str, message: Option<String>| Action::Deploy {
-            org: deploy.org.clone(),
-            deploy: deploy.name.clone(),
-            state,
-            message,
-            drains_first: false,
-        };
-        let is_done = |group: &Group| {
-            let live: Vec<&Instance> = group.instances.iter().filter(|one| one.desired_state != "stopped").collect();
-            let good = live.iter().filter(|one| one.hash == group.hash && one.reported == "ready").count();
-            live.iter().all(|one| one.hash == group.hash) && i64::try_from(good).unwrap_or(0) >= group.desired
-        };
-        let failures = own
-            .iter()
-            .flat_map(|(group, _)| &group.instances)
-            .filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name)
-            .count();
-        let begun = deploy.spec["started_at_ms"].as_i64().unwrap_or(now_ms);
-        if own.iter().all(|(group, _)| is_done(group)) {
-            actions.push(set("succeeded", None));
-        } else if failures > FAILURES_MAX {
-            actions.push(set("failed", Some(format!("{failures} instances failed"))));
-        } else if now_ms.saturating_sub(begun) > ROLLOUT_MS {
-            let why = own.iter().find_map(|(_, wants)| wants.reason.clone()).unwrap_or_default();
-            actions.push(set("failed", Some(format!("not done after 10 minutes {why}").trim_end().to_owned())));
-        } else if state == "queued" {
-            actions.push(set("rolling", None));
-        }
-    }
-    actions
-}
-
-/// `env_status_view`, where it says something else than before.
-fn statuses(objects: &Objects, groups: &[Group], wants: &[Wants]) -> Vec<Action> {
-    let mut by_env: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
-    for (group, wants) in groups.iter().zip(wants) {
-        let live = group.instances.iter().filter(|one| one.desired_state == "running" && one.hash == group.hash);
-        let (matching, ready) =
-            live.fold((0_i64, 0_i64), |(all, ready), one| (all + 1, ready + i64::from(one.reported == "ready")));
-        let status = match () {
-            () if ready >= group.desired => "healthy",
-            () if ready > 0 => "degraded",
-            () => "failing",
-        };
-        let dimension = wants.reason.as_deref().and_then(|reason| reason.strip_prefix("org_quota_exceeded:"));
-        by_env.entry((group.org.clone(), env_name(&group.app, &group.env))).or_default().push(json!({
-            "process_type": group.process_type, "desired": group.desired, "matching": matching, "ready": ready,
-            "status": status, "unschedulable_reason": wants.reason, "unschedulable_dimension": dimension,
-            "unmet_replicas": wants.unmet, "rollout_mode": group.mode, "last_deploy_id": group.deploy,
-        }));
-    }
-    let mut actions = Vec::new();
-    for ((org, env), groups) in by_env {
-        let groups = Value::Array(groups);
-        let shown = objects.envs.iter().find(|one| one.org == org && one.name == env);
-        if shown.is_some_and(|one| one.status["groups"] != groups) {
-            actions.push(Action::Status { org, env, groups });
-        }
-    }
-    actions
+/// Whether an instance of the group that has not stopped still has its volumes, and does not give them on.
+fn uses_volumes(group: &Group, slot: Option<&Instance>, places: &Places) -> bool {
+    let uses = |one: &&Instance| one.reported != "stopped" && !places.has_lost(one);
+    !group.volumes.is_empty() && slot.is_none() && group.instances.iter().any(|one| uses(&one))
 }

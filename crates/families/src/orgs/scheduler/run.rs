@@ -1,155 +1,243 @@
 //! The scheduler at work, over a Kubernetes API and the API of organizations beside it: every change it makes is a command, with
 //! its events and its own check of quota in the same step.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use http::Method;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::super::dimensions::Dimension;
 use super::super::names::*;
-use super::plan::{Action, Memory, asking, plan};
-use super::state::{Objects, Seen, groups, rooms};
+use super::board::{Board, Concerned, FOLLOWED};
+use super::plan::{Action, Memory, asking, plan_for};
+use super::state::{Room, Seen, rooms};
 use crate::Plural;
 
-/// Between two looks when nothing changes: time makes nodes old, and drains end.
+/// Between two looks at those for whom time does something: nodes become old, drains end, limits change.
 const LOOK: Duration = Duration::from_secs(1);
+/// Looks after which everybody was looked at once, whether anything changed or not.
+const LOOKS_OF_ALL: usize = 30;
 /// After a change, what comes with it is waited for.
 const GATHER: Duration = Duration::from_millis(20);
-/// A pass looks at everything: where that takes long, so many times as long belong to others.
+/// So many times as long as a pass takes belong to others.
 const REST: u32 = 2;
 /// Organizations that are read one by one; more are read with one list.
 const READ_MAX: usize = 8;
 
-struct Shelf {
-    store: Store<DynamicObject>,
+/// What has changed and was not looked at yet: of every object how it is now.
+#[derive(Default)]
+struct Inbox {
+    changes: Mutex<BTreeMap<(usize, String, String), Option<Seen>>>,
+    listed: Mutex<BTreeSet<usize>>,
+    changed: Notify,
 }
 
-impl Shelf {
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
     /// Follows one kind for as long as the process runs.
-    fn follow(client: &Client, plural: Plural, changed: &Arc<Notify>, loops: &mut tokio::task::JoinSet<()>) -> Shelf {
+    async fn follow(self: Arc<Self>, client: Client, at: usize, plural: Plural) {
         let kind = GroupVersionKind::gvk(GROUP, VERSION, kind_of(plural));
         let resource = ApiResource::from_gvk_with_plural(&kind, plural.1);
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let writer = reflector::store::Writer::new(resource);
-        let store = writer.as_reader();
-        let stream = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
-        let changed = Arc::clone(changed);
-        loops.spawn(async move {
-            stream
-                .for_each(|_| {
-                    changed.notify_one();
-                    std::future::ready(())
-                })
-                .await;
-        });
-        Shelf { store }
+        let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        let mut stream = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
+        // What is known to be there, and what a list that is under way has named so far: the rest has gone meanwhile.
+        let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => drop(listed.insert(self.put(at, object))),
+                Ok(Event::InitDone) => {
+                    for gone in known.difference(&listed) {
+                        self.remove(at, gone);
+                    }
+                    known = std::mem::take(&mut listed);
+                    lock(&self.listed).insert(at);
+                }
+                Ok(Event::Apply(object)) => drop(known.insert(self.put(at, object))),
+                Ok(Event::Delete(object)) => {
+                    let place = place_of(&object);
+                    known.remove(&place);
+                    self.remove(at, &place);
+                }
+                // It is tried again, after a while.
+                Err(_) => continue,
+            }
+            self.changed.notify_one();
+        }
     }
 
-    fn seen(&self) -> Vec<Seen> {
-        let state = self.store.state();
-        let read = |object: &Arc<DynamicObject>| Seen {
-            org: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-            spec: object.data.get("spec").cloned().unwrap_or(Value::Null),
-            status: object.data.get("status").cloned().unwrap_or(Value::Null),
-        };
-        let mut seen: Vec<Seen> = state.iter().map(read).collect();
-        seen.sort_by(|a, b| (&a.org, &a.name).cmp(&(&b.org, &b.name)));
-        seen
+    fn put(&self, at: usize, mut object: DynamicObject) -> (String, String) {
+        let (org, name) = place_of(&object);
+        let mut take = |field: &str| object.data.get_mut(field).map(Value::take).unwrap_or_default();
+        let seen = Seen { org: org.clone(), name: name.clone(), spec: take("spec"), status: take("status") };
+        lock(&self.changes).insert((at, org.clone(), name.clone()), Some(seen));
+        (org, name)
     }
+
+    fn remove(&self, at: usize, (org, name): &(String, String)) {
+        lock(&self.changes).insert((at, org.clone(), name.clone()), None);
+    }
+
+    fn is_ready(&self) -> bool {
+        lock(&self.listed).len() == FOLLOWED.len()
+    }
+}
+
+fn place_of(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 pub async fn run(client: Client) {
-    let changed = Arc::new(Notify::new());
+    let inbox = Arc::new(Inbox::default());
     let mut loops = tokio::task::JoinSet::new();
-    let plurals = [NODES, ORGS, ENVS, INSTANCES, ATTACHMENTS, VOLUMES, DEPLOYS];
-    let shelves = plurals.map(|plural| Shelf::follow(&client, plural, &changed, &mut loops));
-    for shelf in &shelves {
-        if shelf.store.wait_until_ready().await.is_err() {
-            return;
-        }
+    for (at, plural) in FOLLOWED.into_iter().enumerate() {
+        loops.spawn(Arc::clone(&inbox).follow(client.clone(), at, plural));
     }
-    let mut memory = Memory::default();
+    while !inbox.is_ready() {
+        inbox.changed.notified().await;
+    }
+    let mut scheduler = Scheduler::new(client);
     loop {
-        let begun = tokio::time::Instant::now();
-        let objects = read(&client, &shelves).await;
-        let did = match objects {
-            Some(objects) => pass(&client, &objects, &mut memory).await,
-            None => 0,
-        };
-        let took = begun.elapsed();
-        if did == 0 {
+        let begun = Instant::now();
+        scheduler.take(&inbox);
+        let is_idle = scheduler.due.is_empty();
+        scheduler.pass().await;
+        if is_idle {
             // Whichever comes first.
-            let _ = tokio::time::timeout(LOOK, changed.notified()).await;
+            let _ = tokio::time::timeout(LOOK, inbox.changed.notified()).await;
+        } else {
+            tokio::time::sleep(GATHER.max(REST * begun.elapsed())).await;
         }
-        tokio::time::sleep(GATHER.max(REST * took)).await;
     }
 }
 
-/// What there is. Organizations are read anew: what their status says is the ledger's at this moment.
-async fn read(client: &Client, shelves: &[Shelf; 7]) -> Option<Objects> {
-    let [nodes, orgs, envs, instances, attachments, volumes, deploys] = shelves.each_ref().map(Shelf::seen);
-    let mut objects = Objects { nodes, orgs: Vec::new(), envs, instances, attachments, volumes, deploys };
-    let asking = asking(&objects, now_ms());
-    let wanted: Vec<Seen> = orgs.into_iter().filter(|org| asking.contains(&org.name)).collect();
-    if wanted.len() > READ_MAX {
-        let path = format!("/apis/{GROUP}/{VERSION}/orgs");
-        let list = send(client, Method::GET, &path, None).await.ok()?;
-        let mut found: BTreeMap<&str, &Value> = BTreeMap::new();
-        for one in list["items"].as_array().into_iter().flatten() {
-            found.insert(one["metadata"]["name"].as_str().unwrap_or_default(), one);
+struct Scheduler {
+    client: Client,
+    board: Board,
+    memory: Memory,
+    /// The organizations of the next pass.
+    due: BTreeSet<String>,
+    /// Those for whom time does something.
+    watched: BTreeSet<String>,
+    looked: Instant,
+    /// The last one of those that are looked at whatever happens.
+    swept: String,
+}
+
+impl Scheduler {
+    fn new(client: Client) -> Scheduler {
+        let (board, memory, looked) = (Board::default(), Memory::default(), Instant::now());
+        Scheduler {
+            client,
+            board,
+            memory,
+            due: BTreeSet::new(),
+            watched: BTreeSet::new(),
+            looked,
+            swept: String::new(),
         }
-        for org in wanted {
-            if let Some(one) = found.get(org.name.as_str()) {
-                objects.orgs.push(Seen { spec: one["spec"].clone(), status: one["status"].clone(), ..org });
+    }
+
+    /// Takes in what has changed, and what time may have changed.
+    fn take(&mut self, inbox: &Inbox) {
+        let changes = std::mem::take(&mut *lock(&inbox.changes));
+        for ((at, org, name), seen) in changes {
+            let concerned = match seen {
+                Some(seen) => self.board.put(FOLLOWED[at], seen),
+                None => self.board.remove(FOLLOWED[at], &org, &name),
+            };
+            match concerned {
+                Concerned::Org(org) => drop(self.due.insert(org)),
+                Concerned::Everybody => self.due.extend(self.board.orgs().cloned()),
+                Concerned::Nobody => {}
             }
         }
-        return Some(objects);
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            self.due.append(&mut self.watched);
+            let some = self.board.orgs().len().div_ceil(LOOKS_OF_ALL);
+            let swept: Vec<String> = self.board.orgs_after(&self.swept, some).cloned().collect();
+            self.swept = swept.last().cloned().unwrap_or_default();
+            self.due.extend(swept);
+        }
     }
-    for org in wanted {
-        let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{0}/orgs/{0}", org.name);
-        let object = send(client, Method::GET, &path, None).await.ok()?;
-        objects.orgs.push(Seen { spec: object["spec"].clone(), status: object["status"].clone(), ..org });
+
+    /// Does what is to be done for those who are due.
+    async fn pass(&mut self) {
+        if self.due.is_empty() {
+            return;
+        }
+        let now = now_ms();
+        let Some(rooms) = rooms_of(&self.client, &asking(&self.board, &self.due, now)).await else {
+            // They stay due.
+            return;
+        };
+        let due = std::mem::take(&mut self.due);
+        self.memory.forget(&self.board);
+        let plan = plan_for(&self.board, &due, rooms.clone(), &self.memory, now);
+        self.watched.retain(|org| !due.contains(org));
+        self.watched.extend(plan.watched);
+        for action in plan.actions {
+            let done = carry_out(&self.client, &action).await;
+            if let (Action::Allocate { group, org, .. }, Err(Some(dimension))) = (&action, &done) {
+                let group = self.board.holding(org).and_then(|holding| holding.groups.get(group));
+                if let Some((group, room)) = group.zip(rooms.get(org)) {
+                    self.memory.block(group, room, *dimension, now);
+                }
+            }
+            // Somebody else changed it: it is looked at again as it is then.
+            if done.is_err() {
+                self.watched.insert(action.org().to_owned());
+            }
+        }
     }
-    Some(objects)
+}
+
+/// What these organizations may allocate. They are read anew: what their status says is the ledger's at this moment.
+async fn rooms_of(client: &Client, orgs: &BTreeSet<String>) -> Option<BTreeMap<String, Room>> {
+    let seen = |name: &str, object: &Value| Seen {
+        org: name.to_owned(),
+        name: name.to_owned(),
+        spec: Value::Null,
+        status: object["status"].clone(),
+    };
+    let mut found = Vec::with_capacity(orgs.len());
+    if orgs.len() > READ_MAX {
+        let path = format!("/apis/{GROUP}/{VERSION}/orgs");
+        let list = send(client, Method::GET, &path, None).await.ok()?;
+        for one in list["items"].as_array().into_iter().flatten() {
+            let name = one["metadata"]["name"].as_str().unwrap_or_default();
+            if orgs.contains(name) {
+                found.push(seen(name, one));
+            }
+        }
+        return Some(rooms(&found));
+    }
+    for org in orgs {
+        let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{org}/orgs/{org}");
+        // One that is gone by now has nothing to allocate.
+        if let Ok(object) = send(client, Method::GET, &path, None).await {
+            found.push(seen(org, &object));
+        }
+    }
+    Some(rooms(&found))
 }
 
 fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
-}
-
-/// Does what is to be done; how much that was.
-async fn pass(client: &Client, objects: &Objects, memory: &mut Memory) -> usize {
-    let now = now_ms();
-    let all = groups(objects);
-    let by_key: BTreeMap<String, usize> = all.iter().enumerate().map(|(at, group)| (group.key(), at)).collect();
-    memory.blocked.retain(|key, _| by_key.contains_key(key));
-    let rooms = rooms(&objects.orgs);
-    let mut did = 0;
-    for action in plan(objects, memory, now) {
-        let done = carry_out(client, &action).await;
-        match (&action, done) {
-            (_, Ok(())) => did += 1,
-            (Action::Allocate { group, org, .. }, Err(Some(dimension))) => {
-                if let (Some(at), Some(room)) = (by_key.get(group), rooms.get(org)) {
-                    memory.block(&all[*at], room, dimension, now);
-                }
-            }
-            // Somebody else changed it: the next pass sees how it is.
-            (_, Err(_)) => {}
-        }
-    }
-    did
 }
 
 /// `Err` with the dimension that refused, if one did.

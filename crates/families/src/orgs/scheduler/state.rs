@@ -1,16 +1,16 @@
 //! What the scheduler sees: nodes, groups, instances and organizations, read from their objects.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use kinds::fields::{given, items, text};
 use serde_json::Value;
 
-use super::super::commands::spec_hash;
 use super::super::dimensions::Dimension;
 use super::super::footprint::Footprint;
 use super::super::names::env_name;
 use super::super::numbers;
-use super::place::Node;
+use super::board::Board;
 
 /// How long a node counts as alive after it was heard of.
 pub const HEARTBEAT_MS: i64 = 60 * 1000;
@@ -18,7 +18,7 @@ pub const HEARTBEAT_MS: i64 = 60 * 1000;
 pub const FAILURES_MS: i64 = 10 * 60 * 1000;
 
 /// An object of one organization, or of none.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub org: String,
     pub name: String,
@@ -38,7 +38,7 @@ pub struct Objects {
     pub deploys: Vec<Seen>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Instance {
     pub id: String,
     pub node: String,
@@ -52,17 +52,23 @@ pub struct Instance {
     pub allocated_ms: i64,
     pub deploy: String,
     pub footprint: Footprint,
+    pub address: Option<Ipv6Addr>,
+}
+
+/// Whether a failure at this moment still counts.
+pub fn is_lately(at_ms: i64, now_ms: i64) -> bool {
+    now_ms.saturating_sub(at_ms) < FAILURES_MS
 }
 
 impl Instance {
     /// Whether it failed lately.
     pub fn has_failed(&self, now_ms: i64) -> bool {
-        self.failed_at_ms.is_some_and(|at| now_ms.saturating_sub(at) < FAILURES_MS)
+        self.failed_at_ms.is_some_and(|at| is_lately(at, now_ms))
     }
 }
 
 /// The instances of one process type of one environment, and what is wanted of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     pub org: String,
     pub app: String,
@@ -73,6 +79,8 @@ pub struct Group {
     pub hash: String,
     pub mode: String,
     pub deploy: String,
+    /// Whether its release asks for secrets that its environment does not have.
+    pub lacks_secrets: bool,
     /// When what is wanted last changed: who asked first is served first.
     pub changed: i64,
     pub volumes: Vec<String>,
@@ -84,6 +92,11 @@ pub struct Group {
 impl Group {
     pub fn key(&self) -> String {
         format!("{}/{}/{}", self.org, env_name(&self.app, &self.env), self.process_type)
+    }
+
+    /// Its place among those who wait.
+    pub fn place(&self) -> (i64, String) {
+        (self.changed, self.key())
     }
 }
 
@@ -144,102 +157,20 @@ pub fn instance(seen: &Seen) -> Instance {
         allocated_ms: at("allocated_at_ms"),
         deploy: of("deploy"),
         footprint: Footprint::of_one(&spec["resources"]).unwrap_or_default(),
+        address: text(spec, &["overlay_ipv6"]).parse().ok(),
     }
 }
 
-/// Nodes with what their instances take: until one is known to have stopped, or its node is gone, its memory is.
-pub fn nodes(objects: &Objects, now_ms: i64) -> Vec<Node> {
-    let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
-    for seen in &objects.nodes {
-        let number = |field: &str| given(&seen.spec, &[field]).and_then(Value::as_i64).unwrap_or(0);
-        let heard = given(&seen.status, &["heartbeat_at_ms"]).and_then(Value::as_i64).unwrap_or(i64::MIN);
-        let fresh = now_ms.saturating_sub(heard) <= HEARTBEAT_MS;
-        nodes.insert(
-            &seen.name,
-            Node {
-                name: seen.name.clone(),
-                is_eligible: text(&seen.spec, &["state"]) == "active"
-                    && fresh
-                    && number("allocatable_memory_bytes") > 0,
-                memory_bytes: number("allocatable_memory_bytes"),
-                cores: number("cpu_cores"),
-                addresses_max: usize::try_from(number("addresses_max")).unwrap_or(0),
-                ..Node::default()
-            },
-        );
-    }
-    for seen in &objects.instances {
-        let one = instance(seen);
-        let Some(node) = nodes.get_mut(one.node.as_str()) else { continue };
-        if one.has_failed(now_ms) {
-            node.failures += 1;
-        }
-        if one.reported == "stopped" {
-            continue;
-        }
-        node.memory_taken = node.memory_taken.saturating_add(one.footprint.memory_bytes);
-        node.cpu_taken = node.cpu_taken.checked_add(one.footprint.cpu).unwrap_or(node.cpu_taken);
-        node.addresses_taken += 1;
-        if one.desired_state == "running" {
-            *node.groups.entry(group_key(seen)).or_default() += 1;
-        }
-    }
-    nodes.into_values().collect()
-}
-
-fn group_key(seen: &Seen) -> String {
+pub fn group_key(seen: &Seen) -> String {
     let of = |field: &str| text(&seen.spec, &[field]);
     format!("{}/{}/{}", seen.org, env_name(of("app"), of("env")), of("process_type"))
 }
 
-/// Every group there is, those that only have instances left included; who asked first comes first.
+/// Every group there is; who asked first comes first.
 pub fn groups(objects: &Objects) -> Vec<Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    for env in &objects.envs {
-        let changed = given(&env.spec, &["changed_seq"]).and_then(Value::as_i64).unwrap_or(0);
-        for (name, process) in env.spec["processes"].as_object().into_iter().flatten() {
-            let (app, of_env) = (text(&env.spec, &["app"]).to_owned(), text(&env.spec, &["env"]).to_owned());
-            let mut volumes: Vec<String> = Vec::new();
-            let mut homes: Vec<String> = Vec::new();
-            for attachment in objects.attachments.iter().filter(|one| one.org == env.org) {
-                let of = |field: &str| text(&attachment.spec, &[field]);
-                if of("app") == app && of("env") == of_env && of("process_type") == name {
-                    let volume = of("volume");
-                    volumes.push(volume.to_owned());
-                    let found = objects.volumes.iter().find(|one| one.org == env.org && one.name == volume);
-                    let home = found.map_or("", |one| text(&one.spec, &["home_node"]));
-                    if !home.is_empty() && !homes.iter().any(|known| known == home) {
-                        homes.push(home.to_owned());
-                    }
-                }
-            }
-            volumes.sort();
-            let borrowed: Vec<&str> = volumes.iter().map(String::as_str).collect();
-            let has_release = process["release"].is_string();
-            let group = Group {
-                org: env.org.clone(),
-                hash: spec_hash(process, &borrowed),
-                app,
-                env: of_env,
-                process_type: name.clone(),
-                desired: if has_release { process["desired"].as_i64().unwrap_or(0) } else { 0 },
-                unit: Footprint::of_one(&process["unit"]).unwrap_or_default(),
-                mode: text(process, &["rollout", "mode"]).to_owned(),
-                deploy: text(process, &["rollout", "deploy"]).to_owned(),
-                changed,
-                volumes,
-                homes,
-                instances: Vec::new(),
-            };
-            groups.insert(group.key(), group);
-        }
-    }
-    for seen in &objects.instances {
-        if let Some(group) = groups.get_mut(&group_key(seen)) {
-            group.instances.push(instance(seen));
-        }
-    }
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.sort_by_cached_key(|group| (group.changed, group.key()));
+    let board = Board::of(objects);
+    let all = board.orgs().filter_map(|org| board.holding(org));
+    let mut groups: Vec<Group> = all.flat_map(|holding| holding.groups.values().cloned()).collect();
+    groups.sort_by_cached_key(Group::place);
     groups
 }

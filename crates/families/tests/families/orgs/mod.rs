@@ -1,5 +1,6 @@
 //! Organizations: commands carried out on the engine in memory.
 
+mod board;
 mod cluster;
 mod gates;
 mod limits;

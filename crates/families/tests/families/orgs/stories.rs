@@ -306,7 +306,10 @@ fn a_session_counts_while_it_is_open_and_a_grant_for_an_hour() {
     );
     let second = grant(&mut platform).unwrap().body["id"].as_str().unwrap().to_owned();
     platform.run("acme", Op::ConnectExec, &[("session", &second)], Value::Null).unwrap();
-    platform.pass(10 * 60_000);
+    for _ in 0..20 {
+        platform.pass(30_000);
+        platform.run("acme", Op::ConnectExec, &[("session", &second)], Value::Null).unwrap();
+    }
     assert_eq!(platform.units("acme", "max_exec_sessions"), 1, "a connected session counts however long it lasts");
     platform.run("acme", Op::EndExec, &[("session", &second)], Value::Null).unwrap();
     grant(&mut platform).unwrap();
@@ -321,6 +324,39 @@ fn a_session_counts_while_it_is_open_and_a_grant_for_an_hour() {
     grant(&mut platform).unwrap();
     platform.pass(2 * 60 * 60_000);
     assert_eq!(platform.units("acme", "max_exec_sessions_per_hour"), 0);
+    assert!(platform.list(EXEC_SESSIONS, "acme").is_empty(), "what counts for nothing is gone");
+    assert_eq!(platform.rebuilt().views, platform.live());
+}
+
+#[test]
+fn a_session_of_a_client_that_crashed_counts_no_longer() {
+    let mut platform = shop();
+    platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 1})).unwrap();
+    let instance = allocate(&mut platform).unwrap();
+    platform.limit("acme", "max_exec_sessions", 1);
+    let grant = |platform: &mut Platform| platform.run("acme", Op::GrantExec, &[("instance", &instance)], Value::Null);
+    let connect = |platform: &mut Platform, id: &str| {
+        platform.run("acme", Op::ConnectExec, &[("session", id)], Value::Null).map(drop).map_err(|refused| refused.code)
+    };
+    let first = grant(&mut platform).unwrap().body["id"].as_str().unwrap().to_owned();
+    platform.pass(50_000);
+    connect(&mut platform, &first).unwrap();
+    platform.restart();
+    platform.pass(59_999);
+    assert!(grant(&mut platform).is_err());
+    platform.pass(1);
+    assert_eq!(platform.units("acme", "max_exec_sessions"), 0, "nobody said that it is still there");
+    assert_eq!(connect(&mut platform, &first), Err("session_ended".into()));
+    let second = grant(&mut platform).unwrap().body["id"].as_str().unwrap().to_owned();
+    connect(&mut platform, &second).unwrap();
+    // With its instance a session ends, however much its client would like it to go on.
+    let stop = json!({"desired_state": "stopped"});
+    platform.run("acme", Op::SetInstanceState, &[("instance", &instance)], stop).unwrap();
+    platform.pass(40_000);
+    assert_eq!(connect(&mut platform, &second), Err("session_ended".into()));
+    platform.pass(20_000);
+    assert_eq!(platform.units("acme", "max_exec_sessions"), 0);
+    platform.pass(2 * 60 * 60_000);
     assert!(platform.list(EXEC_SESSIONS, "acme").is_empty(), "what counts for nothing is gone");
     assert_eq!(platform.rebuilt().views, platform.live());
 }

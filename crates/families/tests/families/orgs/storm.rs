@@ -55,8 +55,8 @@ fn recount(platform: &Platform, org: &str) -> BTreeMap<String, i128> {
     let now = platform.now_ms;
     let sessions = platform.list(EXEC_SESSIONS, org);
     let open = sessions.iter().filter(|s| {
-        s["spec"]["state"] == "connected"
-            || (s["spec"]["state"] == "granted" && now - s["spec"]["granted_at_ms"].as_i64().unwrap() < 60_000)
+        let lives = now < s["spec"]["expires_at_ms"].as_i64().unwrap();
+        lives && (s["spec"]["state"] == "connected" || s["spec"]["state"] == "granted")
     });
     counts.insert("max_exec_sessions".into(), open.count() as i128 * NANO);
     let fresh = sessions.iter().filter(|s| now - s["spec"]["granted_at_ms"].as_i64().unwrap() < 3_600_000);

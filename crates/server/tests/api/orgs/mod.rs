@@ -294,3 +294,25 @@ async fn the_kubernetes_api_shows_organizations_and_writes_none() {
     let refused = send(&server, "PUT /apis/orgs.bursar.dev/v1/namespaces/acme/orgs/acme", wider).await;
     assert_eq!(refused.code, StatusCode::FORBIDDEN, "{}", refused.text);
 }
+
+#[tokio::test]
+async fn an_organization_leaves_by_a_command_alone_and_its_status_is_the_platforms() {
+    let server = shop().await;
+    let before = done(&server, "GET /v1/views", Value::Null).await["items"].clone();
+    let gone = send(&server, "DELETE /api/v1/namespaces/acme", Value::Null).await;
+    assert_eq!(gone.code, StatusCode::FORBIDDEN, "{}", gone.text);
+    let kinds = "/apis/orgs.bursar.dev/v1/namespaces/acme";
+    for (at, status) in [
+        ("envs/shop.prod", json!({"groups": [{"process_type": "web", "unschedulable_reason": "forged"}]})),
+        ("orgs/acme", json!({"usage": [], "warnings": {"max_apps": 95}})),
+    ] {
+        let request = Request::builder().method("PATCH").uri(format!("{kinds}/{at}/status"));
+        let request = request.header("content-type", "application/merge-patch+json");
+        let body = json!({"status": status}).to_string();
+        let refused = server.send(request.body(body.into()).unwrap()).await;
+        assert_eq!(refused.code, StatusCode::FORBIDDEN, "{at}: {}", refused.text);
+    }
+    assert_eq!(done(&server, "GET /v1/views", Value::Null).await["items"], before);
+    let status = done(&server, &format!("GET {ENV}/status"), Value::Null).await;
+    assert!(!status.to_string().contains("forged"), "{status}");
+}

@@ -1,0 +1,132 @@
+//! What is told of groups and rollouts: where each has got to, and why it does not go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::names::env_name;
+use super::board::{Board, Holding};
+use super::plan::{Action, FAILURES_MAX, Wants};
+use super::state::{Group, Instance, Seen};
+
+/// How long a rollout may take.
+const ROLLOUT_MS: i64 = 10 * 60 * 1000;
+
+/// Rollouts that find no room for their surge any more drain first from now on, and say why. For want of memory on the nodes only
+/// a single replica does: of several the others go on meanwhile.
+pub(super) fn downgrades(board: &Board, groups: &[&Group], wants: &[Wants]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for (group, wants) in groups.iter().zip(wants).filter(|(_, wants)| wants.only_surges) {
+        let Some(reason) = &wants.reason else { continue };
+        let for_quota = reason.starts_with("org_quota_exceeded:");
+        let deploy = board.holding(&group.org).and_then(|holding| holding.deploys.get(&group.deploy));
+        let is_open = deploy.is_some_and(is_open);
+        if is_open && (for_quota || (group.desired == 1 && reason == "no_capacity_memory")) {
+            let what = format!("{}: expect up to 1 of {} replicas unavailable", group.process_type, group.desired);
+            actions.push(Action::Deploy {
+                org: group.org.clone(),
+                deploy: group.deploy.clone(),
+                state: "rolling",
+                message: Some(format!("rollout_mode=drain_first reason={reason}; {what}")),
+                drains_first: true,
+            });
+        }
+    }
+    actions
+}
+
+fn is_open(deploy: &Seen) -> bool {
+    matches!(deploy.spec["state"].as_str(), Some("queued" | "rolling"))
+}
+
+/// Where rollouts have got to.
+pub(super) fn deploys(
+    holdings: &[(&String, &Holding)],
+    groups: &[&Group],
+    wants: &[Wants],
+    now_ms: i64,
+) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut by_deploy: BTreeMap<(&str, &str), Vec<(&Group, &Wants)>> = BTreeMap::new();
+    for (group, wants) in groups.iter().zip(wants).filter(|(group, _)| !group.deploy.is_empty()) {
+        by_deploy.entry((&group.org, &group.deploy)).or_default().push((group, wants));
+    }
+    let open = holdings.iter().flat_map(|(_, holding)| holding.deploys.values()).filter(|deploy| is_open(deploy));
+    for deploy in open {
+        let state = deploy.spec["state"].as_str().unwrap_or_default();
+        let own = by_deploy.get(&(deploy.org.as_str(), deploy.name.as_str())).map_or(&[][..], Vec::as_slice);
+        let set = |state: &'static str, message: Option<String>| Action::Deploy {
+            org: deploy.org.clone(),
+            deploy: deploy.name.clone(),
+            state,
+            message,
+            drains_first: false,
+        };
+        let is_done = |group: &Group| {
+            let live: Vec<&Instance> = group.instances.iter().filter(|one| one.desired_state != "stopped").collect();
+            let good = live.iter().filter(|one| one.hash == group.hash && one.reported == "ready").count();
+            live.iter().all(|one| one.hash == group.hash) && i64::try_from(good).unwrap_or(0) >= group.desired
+        };
+        let failures = own
+            .iter()
+            .flat_map(|(group, _)| &group.instances)
+            .filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name)
+            .count();
+        let begun = deploy.spec["started_at_ms"].as_i64().unwrap_or(now_ms);
+        if own.iter().all(|(group, _)| is_done(group)) {
+            actions.push(set("succeeded", None));
+        } else if failures > FAILURES_MAX {
+            actions.push(set("failed", Some(format!("{failures} instances failed"))));
+        } else if now_ms.saturating_sub(begun) > ROLLOUT_MS {
+            let why = own.iter().find_map(|(_, wants)| wants.reason.clone()).unwrap_or_default();
+            actions.push(set("failed", Some(format!("not done after 10 minutes {why}").trim_end().to_owned())));
+        } else if state == "queued" {
+            actions.push(set("rolling", None));
+        }
+    }
+    actions
+}
+
+/// `env_status_view`, where it says something else than before.
+pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants]) -> Vec<Action> {
+    let mut by_env: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
+    for (group, wants) in groups.iter().zip(wants) {
+        let live = group.instances.iter().filter(|one| one.desired_state == "running" && one.hash == group.hash);
+        let (matching, ready) =
+            live.fold((0_i64, 0_i64), |(all, ready), one| (all + 1, ready + i64::from(one.reported == "ready")));
+        let status = match () {
+            () if ready >= group.desired => "healthy",
+            () if ready > 0 => "degraded",
+            () => "failing",
+        };
+        let dimension = wants.reason.as_deref().and_then(|reason| reason.strip_prefix("org_quota_exceeded:"));
+        by_env.entry((group.org.clone(), env_name(&group.app, &group.env))).or_default().push(json!({
+            "process_type": group.process_type, "desired": group.desired, "matching": matching, "ready": ready,
+            "status": status, "unschedulable_reason": wants.reason, "unschedulable_dimension": dimension,
+            "unmet_replicas": wants.unmet, "rollout_mode": group.mode, "last_deploy_id": group.deploy,
+        }));
+    }
+    let mut actions = Vec::new();
+    for ((org, env), groups) in by_env {
+        let groups = Value::Array(groups);
+        let shown = board.holding(&org).and_then(|holding| holding.envs.get(&env));
+        if shown.is_some_and(|one| one.status["groups"] != groups) {
+            actions.push(Action::Status { org, env, groups });
+        }
+    }
+    actions
+}
+
+/// Those for whom time does something: what drains or failed, rollouts that go on, and groups that lack something.
+pub(super) fn watched(holdings: &[(&String, &Holding)], groups: &[&Group], wants: &[Wants]) -> BTreeSet<String> {
+    let lacking = groups.iter().zip(wants).filter(|(_, wants)| wants.unmet > 0 || wants.reason.is_some());
+    let mut watched: BTreeSet<String> = lacking.map(|(group, _)| group.org.clone()).collect();
+    for (org, holding) in holdings {
+        let is_settled =
+            |one: &Instance| one.desired_state == "running" && one.reported == "ready" && one.failed_at_ms.is_none();
+        if holding.deploys.values().any(is_open) || !holding.instances().all(is_settled) {
+            watched.insert((*org).clone());
+        }
+    }
+    watched
+}
