@@ -13,6 +13,8 @@ use crate::harness::{Server, request};
 /// More than a request ever waits for, and more tries than it takes until the server is not quicker than the client.
 const WAITS_MAX: usize = 40;
 const TRIES_MAX: usize = 100;
+/// Reads until nothing was written between them.
+const READS_MAX: usize = 100;
 
 /// More objects than are counted again in one step, so that a quota over them is counted before it is written.
 const MANY: usize = 2_100;
@@ -111,18 +113,32 @@ async fn leave(server: &Server, asked: (&str, &str), number: usize, waits: usize
     .await
 }
 
-async fn list(server: &Server, resource: &str) -> Vec<Value> {
+/// What is there, and as of which revision.
+async fn list(server: &Server, resource: &str) -> (Value, Vec<Value>) {
     let reply = server.send(request(&format!("GET /api/v1/namespaces/a/{resource}"), "")).await;
-    reply.value["items"].as_array().cloned().expect("a list")
+    (reply.value["metadata"]["resourceVersion"].clone(), reply.value["items"].as_array().cloned().expect("a list"))
+}
+
+/// How many pods and ConfigMaps there are, and the quotas, all at one moment: what somebody left may be done between two reads.
+async fn at_one_moment(server: &Server) -> (usize, usize, Vec<Value>) {
+    for _ in 0..READS_MAX {
+        let (first, pods) = list(server, "pods").await;
+        let (_, many) = list(server, "configmaps").await;
+        let (last, quotas) = list(server, "resourcequotas").await;
+        if first == last {
+            return (pods.len(), many.len(), quotas);
+        }
+    }
+    panic!("something is written all the time");
 }
 
 /// Every quota says what its namespace has, and the audit finds nothing.
 async fn compare(server: &Server, after: &str) {
     // Whatever was submitted before this is decided before it.
     ask(server, ("POST /api/v1/namespaces/a/secrets", r#"{"metadata": {"generateName": "s-"}}"#), 0).await;
-    let (pods, many) = (list(server, "pods").await.len(), list(server, "configmaps").await.len());
+    let (pods, many, quotas) = at_one_moment(server).await;
     let amount = |text: &str| text.parse::<quantity::Quantity>().expect("a quantity").amount();
-    for quota in list(server, "resourcequotas").await {
+    for quota in quotas {
         for (resource, used) in quota["status"]["used"].as_object().into_iter().flatten() {
             let counted = match &**resource {
                 "pods" => pods.to_string(),
