@@ -124,7 +124,8 @@ impl Selector {
     /// As a person reads it, the same for the same selector.
     pub fn text(&self) -> String {
         let show = |(key, requirement): &(String, Asks)| {
-            let list = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>().join(",");
+            let list =
+                |values: &BTreeSet<String>| values.iter().map(|value| plain(value)).collect::<Vec<_>>().join(",");
             match requirement {
                 Asks::In(values) if values.len() == 1 => format!("{key}={}", list(values)),
                 Asks::In(values) => format!("{key} in ({})", list(values)),
@@ -135,6 +136,12 @@ impl Selector {
         };
         self.requirements.iter().map(show).collect::<Vec<_>>().join(",")
     }
+}
+
+/// A value as it is where nothing in it could be taken for the selector's own signs, else in quotes: accounts are told apart by this.
+fn plain(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    if value.bytes().all(is_plain) { value.to_owned() } else { format!("{value:?}") }
 }
 
 impl Asks {

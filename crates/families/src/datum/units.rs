@@ -67,9 +67,10 @@ impl Unit {
         if suffix.len() < rest.len() && !suffix.bytes().all(|byte| byte.is_ascii_alphabetic()) {
             return Err("is no number with a unit".into());
         }
-        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());
+        let small = [("n", 9), ("u", 6), ("m", 3)].iter().find(|(known, _)| *known == suffix).map_or(0, |(_, by)| *by);
         // What the quantity's own reader rounds would look exact.
-        if decimals > 9 || suffix.contains("e-") || suffix.contains("E-") {
+        if decimals + small > 9 || suffix.contains("e-") || suffix.contains("E-") {
             return Err("is more precise than can be counted".into());
         }
         let amount = self.scaled(number, suffix)?;
@@ -207,6 +208,10 @@ mod tests {
             ("cores", "0.0005", Err("is no whole number of millicores")),
             ("cores", "0.9999999999", Err("is more precise than can be counted")),
             ("cores", "9999999999e-10", Err("is more precise than can be counted")),
+            ("cores", "999999.9999n", Err("is more precise than can be counted")),
+            ("cores", "999.9999u", Err("is more precise than can be counted")),
+            ("cores", "1000000.000n", Ok("0.001")),
+            ("cores", "1.500m", Err("is no whole number of millicores")),
             ("cores", "1GiB", Err("is a number of bytes, and not of millicores")),
             ("cores", "1Ki", Err("suffix \"Ki\" is for bytes, and not for millicores")),
             ("cores", "-1", Err("must be greater than or equal to 0")),

@@ -78,3 +78,21 @@ fn a_default_is_the_widest_bucket_where_a_grant_has_none() {
         .unwrap();
     assert_eq!(desk.phase("proj-abc", "b"), "Granted/QuotaAvailable");
 }
+
+#[test]
+fn selectors_that_read_alike_have_an_account_each() {
+    let mut desk = desk();
+    let odd = format!("dfw,{TYPE}=d1");
+    let buckets =
+        [("1", json!({"matchLabels": at("dfw", "d1")})), ("5", json!({"matchLabels": at(&odd, "")})), ("9", json!({}))];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &buckets)])).unwrap();
+    assert_eq!(desk.ask("odd", &[(CPU, "5")], at(&odd, "")), "Granted/QuotaAvailable");
+    assert_eq!(desk.ask("one", &[(CPU, "1")], at("dfw", "d1")), "Granted/QuotaAvailable");
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "1/1 5/5 6/9");
+    // The other one of the same words.
+    let values = |list: Value| json!({"matchExpressions": [{"key": LOCATION, "operator": "NotIn", "values": list}]});
+    let buckets = [("2", values(json!(["a,b", "c"]))), ("3", values(json!(["a", "b,c"])))];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &buckets)])).unwrap();
+    desk.delete(&claims(), "proj-abc", "odd").unwrap();
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "1/2 1/3");
+}
