@@ -130,6 +130,10 @@ impl View for SnapshotView<'_> {
         rulebook.is_some_and(|book| book.id(policy).is_some_and(|id| book.looks_into(id, namespace)))
     }
 
+    fn looking_at(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
+        self.fresh.map_or_else(Vec::new, |fresh| fresh.rulebook.looking_at(resource, namespace))
+    }
+
     fn companion(&self, _: SubjectId, _: usize) -> Option<Place> {
         None
     }

@@ -187,6 +187,10 @@ impl View for StepView<'_> {
         self.engine.rulebook.id(policy).is_some_and(|id| self.engine.rulebook.looks_into(id, namespace))
     }
 
+    fn looking_at(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
+        self.engine.rulebook.looking_at(resource, namespace)
+    }
+
     fn companion(&self, of: SubjectId, number: usize) -> Option<Place> {
         let key = self.engine.subjects.get(&companion_uid(of, number))?;
         Some(Place::new(key.resource.clone(), &key.namespace, &key.name))

@@ -114,6 +114,9 @@ pub trait View: World + Balances {
         self.namespaces(policy).iter().any(|one| &**one == namespace)
     }
 
+    /// The policies whose rules look at objects of a resource in a namespace now, by name.
+    fn looking_at(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>>;
+
     /// Where an object's n-th companion is, if it is stored.
     fn companion(&self, of: SubjectId, number: usize) -> Option<Place>;
 

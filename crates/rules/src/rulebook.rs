@@ -169,6 +169,14 @@ impl Rulebook {
         self.rules_for(resource, namespace).is_some_and(|rules| !rules.is_empty())
     }
 
+    /// The policies with such a rule, by name.
+    pub fn looking_at(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
+        let rules = self.rules_for(resource, namespace);
+        let policies: BTreeSet<PolicyId> =
+            rules.iter().flat_map(|rules| rules.iter()).map(|rule| rule.policy).collect();
+        policies.into_iter().filter_map(|id| self.name(id).cloned()).collect()
+    }
+
     /// Whether the answer of some rule about an object with this text may be another at another time.
     pub fn may_change_with_time(&self, resource: &GroupResource, namespace: &str, text: &str) -> bool {
         let rules = self.rules_for(resource, namespace);

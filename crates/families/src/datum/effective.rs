@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use kinds::field_error::Path;
 use kinds::fields::{given, items, text};
+use rules::policy_name;
 use serde_json::{Map, Value, json};
 
 use super::catalog::Catalog;
 use super::entity::{Entities, Entity, Level, project_of};
 use super::limits::{self, Limits};
-use super::{EFFECTIVE, GRANTS, GROUP, VERSION};
+use super::{CLAIMS, EFFECTIVE, GRANTS, GROUP, VERSION};
 use crate::{Change, Must, Parsed, Place, Refusal, Sources, View, World};
 
 /// A grant, read.
@@ -118,7 +119,8 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         // What was measured of it may not be measured any more.
         let names: Vec<&str> = both().map(|one| text(one, &["spec", "resourceName"])).collect();
         let is_of_it = |sample: &Value| names.iter().any(|name| text(sample, &["account"]).starts_with(name));
-        for kept in view.list(&EFFECTIVE.resource(), "") {
+        let is_metered = both().any(|one| given(one, &["spec", "usageSource"]).is_some());
+        for kept in if is_metered { view.list(&EFFECTIVE.resource(), "") } else { Vec::new() } {
             if items(&kept, &["spec", "usage"]).iter().any(is_of_it) {
                 found.extend(Entity::of_object_name(text(&kept, &["metadata", "name"])));
             }
@@ -148,12 +150,8 @@ fn follow_each_other(change: &Change<'_>, view: &dyn View, found: &mut BTreeSet<
     if came.is_empty() {
         return;
     }
-    for other in view.list(&EFFECTIVE.resource(), "") {
-        let has =
-            |namespace: &&&String| items(&other, &["spec", "namespaces"]).iter().any(|one| one == namespace.as_str());
-        if came.iter().any(|namespace| has(&namespace)) {
-            found.extend(Entity::of_object_name(text(&other, &["metadata", "name"])));
-        }
+    for policy in came.iter().flat_map(|namespace| view.looking_at(&CLAIMS.resource(), namespace)) {
+        found.extend(entity_of(&policy));
     }
 }
 
@@ -200,9 +198,14 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
 
 /// Whether somebody counts what is in these namespaces.
 fn are_counted(spec: &Map<String, Value>, view: &dyn View) -> bool {
-    let wanted = spec.get("namespaces").and_then(Value::as_array);
-    let is_wanted = |namespace: &Value| wanted.is_some_and(|wanted| wanted.contains(namespace));
-    view.list(&EFFECTIVE.resource(), "").iter().any(|one| items(one, &["spec", "namespaces"]).iter().any(is_wanted))
+    let wanted = spec.get("namespaces").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let mut looking = wanted.flat_map(|namespace| view.looking_at(&CLAIMS.resource(), namespace));
+    looking.any(|policy| entity_of(&policy).is_some())
+}
+
+/// Whose grants a policy is made of, where it is made of any.
+fn entity_of(policy: &str) -> Option<Entity> {
+    policy.strip_prefix(&*policy_name(&EFFECTIVE.resource(), "", "")).and_then(Entity::of_object_name)
 }
 
 fn references(grants: &[Arc<Grant>]) -> Value {
