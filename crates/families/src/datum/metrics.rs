@@ -1,7 +1,7 @@
 //! What monitoring sees: claims by phase and reason, what is granted and used, and how meters fare.
 //!
-//! Limits and usage are what the EffectiveQuotaGrants show. Decisions are counted as they are seen in claims, from the start of the
-//! process on: one that is taken back before anybody looks is not.
+//! Limits and usage are what the EffectiveQuotaGrants show. Decisions are counted in the steps that make them, from the start of the
+//! process on; an object that is refused because its claim would not be granted is a claim that was denied.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::metered::{Sample, Samples as Measured};
 use super::selector::Selector;
 use super::{CLAIMS, EFFECTIVE};
+use crate::Change;
 use crate::metrics::{Metric, Samples, Survey};
 
 const OF_BUCKET: &[&str] = &["bucket", "entity", "entity_kind", "resource"];
@@ -69,18 +70,28 @@ pub struct Sent {
 }
 
 impl Decisions {
-    pub fn note(&self, phase: &str, reason: &str) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match phase {
-            "Granted" => counts.granted += 1,
-            "Denied" => *counts.denied.entry(reason.to_owned()).or_default() += 1,
+    /// Counts what a stored claim has come to.
+    pub fn note(&self, change: &Change<'_>) {
+        let Some(new) = change.new else { return };
+        let said = |object: &Value| ["phase", "reason"].map(|field| text(object, &["status", field]).to_owned());
+        let (before, now) = (said(change.old), said(new));
+        match now[0].as_str() {
+            "Granted" if before[0] != now[0] => self.count(|counts| counts.granted += 1),
+            "Denied" if before != now => self.note_denied(&now[1]),
             _ => {}
         }
     }
 
+    pub fn note_denied(&self, reason: &str) {
+        self.count(|counts| *counts.denied.entry(reason.to_owned()).or_default() += 1);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     pub fn outbox(&self, definition: &str, change: impl FnOnce(&mut Sent)) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(counts.outbox.entry(definition.to_owned()).or_default());
+        self.count(|counts| change(counts.outbox.entry(definition.to_owned()).or_default()));
     }
 }
 

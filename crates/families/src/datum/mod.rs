@@ -240,14 +240,19 @@ impl Family for Datum {
     }
 
     fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        loops::start(client, &self.settings.loops, &self.decisions)
+        loops::start(client, &self.settings.loops)
     }
 
     fn records(&self, change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
+        self.decisions.note(change);
         records::of_claim(change, revision, view)
     }
 
     fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
+        // What was refused for another reason than its amounts was decided by nobody's quota.
+        if note.reason != "Forbidden" {
+            self.decisions.note_denied(note.reason);
+        }
         records::refused(note)
     }
 

@@ -69,7 +69,8 @@ pub fn refused(note: &RefusedNote<'_>) -> Vec<Record> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Has {
     project: String,
-    amounts: BTreeMap<(String, BTreeMap<String, String>), String>,
+    /// As they are written: one may be asked for twice under the same dimensions.
+    amounts: BTreeMap<(String, BTreeMap<String, String>), Vec<String>>,
 }
 
 /// Nothing where it is not granted, or has let go.
@@ -86,7 +87,7 @@ fn has(claim: &Value) -> Has {
             }
         }
         let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
-        amounts.insert((text(entry, &["name"]).to_owned(), dimensions), quantity);
+        amounts.entry((text(entry, &["name"]).to_owned(), dimensions)).or_insert_with(Vec::new).push(quantity);
     }
     Has { project: text(claim, &["status", "project"]).to_owned(), amounts }
 }
@@ -133,9 +134,9 @@ fn differences(from: &Has, to: &Has, catalog: &Catalog) -> Vec<Value> {
         let (name, dimensions) = key;
         let Some(definition) = catalog.get(name) else { continue };
         let Some(sink) = &definition.sink else { continue };
-        let amount = |has: &Has| match has.amounts.get(key) {
-            None => Some(Amount::ZERO),
-            Some(written) => definition.unit.read(written).ok(),
+        let amount = |has: &Has| {
+            let written = has.amounts.get(key).into_iter().flatten();
+            written.map(|one| definition.unit.read(one).ok()).try_fold(Amount::ZERO, |sum, one| sum.checked_add(one?))
         };
         let (Some(before), Some(after)) = (amount(from), amount(to)) else { continue };
         let Some(difference) = after.checked_sub(before).filter(|difference| !difference.is_zero()) else { continue };

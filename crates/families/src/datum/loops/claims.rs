@@ -11,7 +11,6 @@ use kube::runtime::reflector::Store;
 use kube::runtime::{Controller, controller::Action, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 
-use super::super::metrics::Decisions;
 use super::super::{CLAIMS, GROUP, VERSION};
 
 struct Context {
@@ -21,13 +20,12 @@ struct Context {
     told: Mutex<HashMap<String, String>>,
     recorder: Recorder,
     started: jiff::Timestamp,
-    decisions: Decisions,
 }
 
 /// Reasons remembered before those of claims that are gone are forgotten.
 const TOLD_MIN: usize = 1024;
 
-pub async fn run(client: Client, decisions: Decisions) {
+pub async fn run(client: Client) {
     let kind = GroupVersionKind::gvk(GROUP, VERSION, "ResourceQuotaClaim");
     let claims = ApiResource::from_gvk_with_plural(&kind, CLAIMS.1);
     let all_claims: Api<DynamicObject> = Api::all_with(client.clone(), &claims);
@@ -40,7 +38,6 @@ pub async fn run(client: Client, decisions: Decisions) {
         known,
         told: Mutex::default(),
         started: jiff::Timestamp::now(),
-        decisions,
     };
     drive(controller, reconcile, Arc::new(context), "claims on quota").await;
 }
@@ -70,7 +67,6 @@ async fn tell(claim: &DynamicObject, context: &Context) {
     if before.as_deref() == Some(&*now) || (before.is_none() && !is_news) {
         return;
     }
-    context.decisions.note(&phase, &reason);
     let event = match (before.as_deref(), phase.as_str()) {
         (_, "Denied") => event(&reason, &status("message"), true),
         (Some(before), "Granted") if before.starts_with("Denied") => event("QuotaAvailable", &status("message"), false),

@@ -17,10 +17,10 @@ use crate::Outbox;
 pub const NAMES: [&str; 2] = ["quotaclaim", "quotameter"];
 
 /// The chosen loops, each until the process ends.
-pub(super) fn start(client: Client, chosen: &[&str], decisions: &Decisions) -> Vec<BoxFuture<'static, ()>> {
+pub(super) fn start(client: Client, chosen: &[&str]) -> Vec<BoxFuture<'static, ()>> {
     let mut loops: Vec<BoxFuture<'static, ()>> = Vec::new();
     if chosen.contains(&"quotaclaim") {
-        loops.push(Box::pin(claims::run(client.clone(), decisions.clone())));
+        loops.push(Box::pin(claims::run(client.clone())));
     }
     if chosen.contains(&"quotameter") {
         loops.push(Box::pin(meters::run(client)));

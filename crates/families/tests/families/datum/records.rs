@@ -118,3 +118,36 @@ fn every_denial_is_written_down_once_and_outlives_the_claim() {
     assert_eq!(denials.len(), 1, "{denials:?}");
     assert_eq!((&denials[0]["refused"]["name"], &denials[0]["reason"]), (&json!("c"), &json!("QuotaNeverFits")));
 }
+
+#[test]
+fn what_is_asked_for_twice_under_the_same_dimensions_is_told_as_a_whole() {
+    let mut desk = desk();
+    // Once under the dimensions of all, once under the same of its own.
+    let mut both = claim(&[(CPU, "2"), (CPU, "3")], at("dfw", ""));
+    both["spec"]["resources"][1]["dimensions"] = at("dfw", "");
+    desk.apply(&claims(), "proj-abc", "a", both).unwrap();
+    assert_eq!(desk.drawn("project-proj-abc", CPU), "5/10");
+    assert_eq!(desk.told_out(), ["granted proj-abc 5 5"]);
+    desk.ask("a", &[(CPU, "4")], at("dfw", ""));
+    desk.delete(&claims(), "proj-abc", "a").unwrap();
+    assert_eq!(desk.told_out(), ["scaled proj-abc -1 4", "released proj-abc -4 0"]);
+}
+
+#[test]
+fn every_decision_is_counted_once() {
+    let mut desk = desk();
+    let counted = |desk: &Desk| -> Vec<String> {
+        let text = desk.sample();
+        let of = |line: &&str| {
+            line.starts_with("quota_claims_granted_total") || line.starts_with("quota_claims_denied_total")
+        };
+        text.lines().filter(of).map(str::to_owned).collect()
+    };
+    desk.ask("a", &[(CPU, "8")], json!({}));
+    desk.ask("b", &[(CPU, "3")], json!({}));
+    desk.ask("a", &[(CPU, "7")], json!({}));
+    // A write that is refused for its amounts is a claim that was denied.
+    desk.apply(&claims(), "proj-abc", "a", claim(&[(CPU, "9")], json!({}))).unwrap_err();
+    let expected = ["quota_claims_denied_total{reason=\"QuotaExceeded\"} 2", "quota_claims_granted_total 2"];
+    assert_eq!(counted(&desk), expected);
+}
