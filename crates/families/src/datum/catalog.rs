@@ -8,6 +8,7 @@ use kinds::fields::{given, items, text};
 use quantity::Amount;
 use serde_json::Value;
 
+use super::claim::NAME_BYTES_MAX;
 use super::metered::{Source, SourceKind};
 use super::selector::check_key;
 use super::units::Unit;
@@ -16,7 +17,6 @@ use crate::{Change, Parsed, Refusal, Sources, View, World};
 
 /// Dimensions of one definition.
 const DIMENSIONS_MAX: usize = 32;
-const NAME_BYTES_MAX: usize = 253;
 const DESCRIPTION_BYTES_MAX: usize = 500;
 
 /// A definition, read.

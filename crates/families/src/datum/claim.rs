@@ -8,15 +8,19 @@ use quantity::Amount;
 use serde_json::{Value, json};
 
 use super::catalog::{Catalog, as_text, is_scope};
+use super::company;
 use super::selector::{Dimensions, check_value};
 use super::units::Unit;
-use crate::Admission;
+use crate::{Admission, Must, PolicyObject, View};
 
 /// Holds a claim until what it has is let go of.
 pub const FINALIZER: &str = "quota.datumapis.com/usage-release";
 /// Requests of one claim.
 const RESOURCES_MAX: usize = 64;
 const DIMENSIONS_MAX: usize = 32;
+/// No quantity is longer.
+pub const QUANTITY_BYTES_MAX: usize = 64;
+pub const NAME_BYTES_MAX: usize = 253;
 
 /// One resource of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,20 +143,37 @@ pub fn validate(object: &Value) -> Vec<FieldError> {
         if quantity.is_empty() {
             errors.push(FieldError::required(place.child("quantity"), "how much of it"));
         } else if quantity.starts_with('-') {
-            errors.push(FieldError::invalid(place.child("quantity"), quantity, "must be greater than 0"));
+            errors.push(FieldError::invalid(place.child("quantity"), quantity.as_str(), "must be greater than 0"));
         }
+        // All of this is told again in reasons, events and journals.
+        check_length(&quantity, QUANTITY_BYTES_MAX, &place.child("quantity"), &mut errors);
+        check_length(name, NAME_BYTES_MAX, &place.child("name"), &mut errors);
         dimensions(at(entry, &["dimensions"]), &place.child("dimensions"), &mut errors);
         let said = at(entry, &["dimensions"]).map(Value::to_string).unwrap_or_default();
         if !known.insert((name, said)) {
             errors.push(FieldError::duplicate(place.child("name"), name));
         }
     }
-    if let Some(grant) = given(object, &["spec", "grantRef"])
-        && text(grant, &["name"]).is_empty()
-    {
-        errors.push(FieldError::required(spec.child("grantRef").child("name"), "the grant to claim from"));
+    if let Some(grant) = given(object, &["spec", "grantRef"]) {
+        let place = spec.child("grantRef");
+        if text(grant, &["name"]).is_empty() {
+            errors.push(FieldError::required(place.child("name"), "the grant to claim from"));
+        }
+        for field in ["namespace", "name"] {
+            check_length(text(grant, &[field]), NAME_BYTES_MAX, &place.child(field), &mut errors);
+        }
+    }
+    for field in ["apiGroup", "kind", "name", "namespace", "uid"] {
+        let said = text(object, &["spec", "resourceRef", field]);
+        check_length(said, NAME_BYTES_MAX, &reference.child(field), &mut errors);
     }
     errors
+}
+
+pub fn check_length(said: &str, bytes_max: usize, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if said.len() > bytes_max {
+        errors.push(FieldError::too_long(path, bytes_max));
+    }
 }
 
 fn dimensions(given: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
@@ -185,6 +206,40 @@ pub fn admit(request: &mut Admission<'_>) {
     {
         list.push(FINALIZER.into());
     }
+}
+
+/// What a claim must be: gone with the object it was made for, and released where it is on its way out. Its status is the ledger's word, by which others provision: whoever writes one is not heard.
+pub fn must_be(object: &PolicyObject<'_>, view: &dyn View) -> Must {
+    let claim = object.object;
+    let must = match company::lives(claim, view) {
+        _ if leaves(claim) => released(claim),
+        Some(false) => Must::Gone,
+        _ => Must::AsItIs,
+    };
+    let Some(stored) = view.get(object.resource, object.namespace, object.name) else { return must };
+    let decided = |claim: &Value| stored.get("status").is_some() && stored.get("status") != claim.get("status");
+    match must {
+        Must::AsItIs if decided(claim) => Must::Be(with_status(claim.clone(), &stored)),
+        Must::Be(claim) if decided(&claim) => Must::Be(with_status(claim, &stored)),
+        must => must,
+    }
+}
+
+fn with_status(mut claim: Value, stored: &Value) -> Value {
+    claim["status"] = stored["status"].clone();
+    claim
+}
+
+/// The claim without what holds it; gone where nothing else does.
+fn released(claim: &Value) -> Must {
+    let held = items(claim, &["metadata", "finalizers"]);
+    let others: Vec<Value> = held.iter().filter(|one| *one != FINALIZER).cloned().collect();
+    if others.is_empty() {
+        return Must::Gone;
+    }
+    let mut claim_now = claim.clone();
+    claim_now["metadata"]["finalizers"] = Value::Array(others);
+    Must::differ(claim, claim_now)
 }
 
 /// Whether it is on its way out.

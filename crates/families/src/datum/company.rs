@@ -22,8 +22,7 @@ use super::template::Inputs;
 use super::trigger::Speaks;
 use crate::capsule::{Resolved, Target};
 use crate::{
-    Admission, COMPANIONS_MAX, Change, Companion, Company, Must, Origin, Place, Refusal, View, World, Writing,
-    companion_uid,
+    Admission, COMPANIONS_MAX, Change, Companion, Company, Origin, Place, Refusal, View, World, Writing, companion_uid,
 };
 
 /// Who writes, and what, as expressions see it.
@@ -60,6 +59,7 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
         return Ok(Company::default());
     }
     let (user, request) = told(writing);
+    let catalog = Catalog::of(view);
     let inputs = Inputs { object: writing.object, user: &user, request: &request };
     let subject = kinds::uid::parse(text(writing.object, &["metadata", "uid"])).unwrap_or(SubjectId(0));
     let made = if writing.old.is_some() { made_of(subject, view) } else { Vec::new() };
@@ -75,8 +75,11 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
                 continue;
             }
         }
-        let (name, object) = policy.claim(writing, &inputs)?;
-        if own.is_none() && asked_the_same_before(policy, writing, &inputs, &object) {
+        let Some((name, object)) = wanted(policy, writing, &inputs, &catalog)? else {
+            company.without.extend(own.map(|own| own.place.clone()));
+            continue;
+        };
+        if own.is_none() && asked_the_same_before(policy, writing, &inputs, &object, &catalog) {
             continue;
         }
         let stays = own.filter(|own| *own.place.name == *name);
@@ -99,17 +102,41 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
     Ok(company)
 }
 
+/// The claim that a policy wants for an object, with what is asked for in it; none where that is nothing, as of what is scaled to
+/// zero.
+fn wanted(
+    policy: &ClaimPolicy,
+    writing: &Writing<'_>,
+    inputs: &Inputs<'_>,
+    catalog: &Catalog,
+) -> Result<Option<(String, Value)>, Refusal> {
+    let (name, mut claim) = policy.claim(writing, inputs)?;
+    let Some(resources) = claim["spec"]["resources"].as_array_mut() else { return Ok(None) };
+    let is_nothing = |one: &Value| {
+        let definition = catalog.get(text(one, &["name"]));
+        definition.is_some_and(|known| known.unit.read(text(one, &["quantity"])).is_ok_and(|amount| amount.is_zero()))
+    };
+    resources.retain(|one| !is_nothing(one));
+    Ok((!resources.is_empty()).then_some((name, claim)))
+}
+
 /// One that was there before the policy, and was meant by it then, is asked for nothing as long as it asks for nothing else. Where
 /// that cannot be told in time it is asked.
-fn asked_the_same_before(policy: &ClaimPolicy, writing: &Writing<'_>, inputs: &Inputs<'_>, claim: &Value) -> bool {
+fn asked_the_same_before(
+    policy: &ClaimPolicy,
+    writing: &Writing<'_>,
+    inputs: &Inputs<'_>,
+    claim: &Value,
+    catalog: &Catalog,
+) -> bool {
     let Some(old) = writing.old else { return false };
     let before = Writing { object: old, old: None, ..*writing };
     let inputs = Inputs { object: old, ..*inputs };
+    let is_same = |before: &Value| before["spec"]["resources"] == claim["spec"]["resources"];
     let was_same = || {
         policy.trigger.speaks(&policy.name, &inputs) == Ok(Speaks::Yes)
-            && policy
-                .claim(&before, &inputs)
-                .is_ok_and(|(_, before)| before["spec"]["resources"] == claim["spec"]["resources"])
+            && wanted(policy, &before, &inputs, catalog)
+                .is_ok_and(|before| before.is_some_and(|(_, before)| is_same(&before)))
     };
     aside(old, was_same).unwrap_or(false)
 }
@@ -137,12 +164,15 @@ fn made_for(claim: &Value) -> Option<SubjectId> {
     (0..COMPANIONS_MAX).any(|number| companion_uid(of, number) == own).then_some(of)
 }
 
-/// What a claim must be that was made for an object: it goes with it.
-pub fn must_be(claim: &Value, view: &dyn View) -> Must {
-    match made_for(claim) {
-        Some(of) if !view.lives(of) => Must::Gone,
-        _ => Must::AsItIs,
-    }
+/// Whether a write lets go of a claim before the object it was made for.
+pub fn lets_go(change: &Change<'_>) -> bool {
+    let leaves = change.new.is_none_or(super::claim::leaves);
+    leaves && !super::claim::leaves(change.old) && made_for(change.old).is_some()
+}
+
+/// Whether the object is there that a claim was made for, if it was made for one.
+pub fn lives(claim: &Value, view: &dyn View) -> Option<bool> {
+    made_for(claim).map(|of| view.lives(of))
 }
 
 fn object_of(claim: &Value, view: &dyn View) -> Option<Arc<Value>> {
@@ -189,8 +219,7 @@ pub fn own(request: &mut Admission<'_>, world: &dyn World) {
 
 /// A claim that was made for an object is that object's: it cannot be made to say anything else, nor be deleted before it.
 pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-    let Some(of) = (!change.old.is_null()).then(|| made_for(change.old)).flatten() else { return Ok(()) };
-    if !view.lives(of) {
+    if change.old.is_null() || lives(change.old, view) != Some(true) {
         return Ok(());
     }
     let leaves = change.new.is_none_or(super::claim::leaves);

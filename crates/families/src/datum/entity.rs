@@ -85,6 +85,11 @@ pub fn organization_of(project: &Value) -> &str {
     text(project, &["spec", "organizationRef", "name"])
 }
 
+/// The plan that a project or an organization has.
+pub fn plan_of(entity: &Value) -> &str {
+    text(entity, &["spec", "plan"])
+}
+
 /// Who belongs to whom.
 #[derive(Debug, Default)]
 pub struct Entities {

@@ -12,7 +12,7 @@ use rules::cel::{Budget, within};
 use serde_json::{Map, Value, json};
 
 use super::claim_policy::POLICY_LABEL;
-use super::entity::{Entity, Level};
+use super::entity::{Entity, Level, plan_of};
 use super::template::{Inputs, Template};
 use super::trigger::{Speaks, Trigger};
 use super::{GRANT_POLICIES, GRANTS, GROUP, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
@@ -149,7 +149,7 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let mut places = Vec::new();
     for (resource, of) in [(PROJECTS, Entity::project as fn(&str) -> Entity), (ORGANIZATIONS, Entity::organization)] {
         for object in view.list(&resource.resource(), "") {
-            let is_meant = !PLANS.is(change.resource) || text(&object, &["spec", "plan"]) == change.name;
+            let is_meant = !PLANS.is(change.resource) || plan_of(&object) == change.name;
             let entity = of(text(&object, &["metadata", "name"]));
             places.extend(is_meant.then(|| grant(&entity, &name)));
         }
@@ -242,7 +242,7 @@ fn from_policy(policy: &str, namespace: &str, view: &dyn View) -> Option<Made> {
 
 fn from_plan(namespace: &str, view: &dyn View) -> Option<Made> {
     let (entity, object) = at_home(namespace, view)?;
-    let name = text(&object, &["spec", "plan"]);
+    let name = plan_of(&object);
     let plan = view.get(&PLANS.resource(), "", name).filter(|_| !name.is_empty())?;
     let limits = items(&plan, &["spec", "limits"]);
     let mut labels = Map::new();

@@ -8,6 +8,7 @@ use quantity::Amount;
 use serde_json::Value;
 
 use super::catalog::{Catalog, Definition, as_text, check_resource_name};
+use super::claim::{QUANTITY_BYTES_MAX, check_length};
 use super::selector::{Selector, check_key};
 
 /// Resources of one grant, and buckets of one resource.
@@ -120,6 +121,9 @@ fn read_one(entry: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Lim
         };
         if values.is_empty() {
             errors.push(FieldError::required(place.child("value"), "how much there is, or \"unlimited\""));
+        }
+        for value in &values {
+            check_length(value, QUANTITY_BYTES_MAX, &place.child("value"), errors);
         }
         for value in values.iter().filter(|value| value.starts_with('-')) {
             errors.push(FieldError::invalid(

@@ -163,12 +163,9 @@ impl Family for Datum {
         if NAMESPACES.is(object.resource) {
             return Ok(grant_policy::namespace(object.name, object.object, view));
         }
-        if !CLAIMS.is(object.resource) || object.object.is_null() {
-            return Ok(Must::AsItIs);
-        }
-        Ok(match claim::leaves(object.object) {
-            true => released(object.object),
-            false => company::must_be(object.object, view),
+        Ok(match CLAIMS.is(object.resource) && !object.object.is_null() {
+            true => claim::must_be(object, view),
+            false => Must::AsItIs,
         })
     }
 
@@ -273,18 +270,6 @@ fn place_of(change: &Change<'_>) -> crate::Place {
     crate::Place::new(change.resource.clone(), change.namespace, change.name)
 }
 
-/// The claim without what holds it; gone where nothing else does.
-fn released(claim: &Value) -> Must {
-    let held = items(claim, &["metadata", "finalizers"]);
-    let others: Vec<Value> = held.iter().filter(|one| *one != claim::FINALIZER).cloned().collect();
-    if others.is_empty() {
-        return Must::Gone;
-    }
-    let mut claim_now = claim.clone();
-    claim_now["metadata"]["finalizers"] = Value::Array(others);
-    Must::differ(claim, claim_now)
-}
-
 /// The grants that are added up in an object: they tell what is used, and whether that is known.
 fn grants_of(effective: &Value) -> Vec<Affected> {
     let grants = items(effective, &["spec", "grants"]).iter();
@@ -342,6 +327,8 @@ fn grant_errors(object: &Value) -> Vec<kinds::field_error::FieldError> {
     if text(object, &["spec", "resourceRef", "name"]).is_empty() {
         errors.push(FieldError::required(reference.child("name"), "whose the grant is"));
     }
+    let name = text(object, &["spec", "resourceRef", "name"]);
+    claim::check_length(name, claim::NAME_BYTES_MAX, &reference.child("name"), &mut errors);
     limits::read(given(object, &["spec"]), &spec, &mut errors);
     errors
 }
@@ -369,7 +356,33 @@ fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         }
         return old.iter().chain([&new]).map(|project| right("move", &entity::Entity::project(project))).collect();
     }
+    // An object on its way out may stay for as long as anybody likes who may write a finalizer: its claim is let go of by whom the
+    // project trusts to know that nothing is left of it.
+    if CLAIMS.is(change.resource) && company::lets_go(change) {
+        let entities = entity::Entities::of(world);
+        let project = entities.project(change.namespace).map(entity::Entity::project);
+        return project.iter().map(|project| right("release", project)).collect();
+    }
+    if PROJECTS.is(change.resource) || ORGANIZATIONS.is(change.resource) {
+        return rights_of_entity(change);
+    }
     Vec::new()
+}
+
+/// Whoever may write on a project does not by that join an organization, or leave it, nor choose its plan: both are quota.
+fn rights_of_entity(change: &Change<'_>) -> Vec<Right> {
+    let Some(new) = change.new else { return Vec::new() };
+    let changed = |of: fn(&Value) -> &str| {
+        let (old, new) = (of(change.old).to_owned(), of(new).to_owned());
+        let both = if old == new { Vec::new() } else { vec![old, new] };
+        both.into_iter().filter(|name| !name.is_empty())
+    };
+    let organizations =
+        changed(entity::organization_of).map(|name| right("move", &entity::Entity::organization(&name)));
+    // A plan is left as one likes; what is chosen takes leave.
+    let plan = changed(entity::plan_of).filter(|name| name == entity::plan_of(new));
+    let plan = plan.map(|name| Right { verb: "use", resource: PLANS.resource(), namespace: String::new(), name });
+    organizations.chain(plan).collect()
 }
 
 fn right(verb: &'static str, entity: &entity::Entity) -> Right {

@@ -72,6 +72,15 @@ impl Desk {
         })
     }
 
+    /// Writes a status as whoever may write one does.
+    pub fn tell(&mut self, of: &GroupResource, namespace: &str, name: &str, status: Value) -> Result<(), String> {
+        let mut object = self.projected(of, namespace, name);
+        object["status"] = status;
+        let draft = Draft::new(object).map_err(|error| error.to_string())?;
+        let kind = WriteKind::Update { draft, expect: Expect::default(), status: true };
+        self.write((ObjectKey::new(of.clone(), namespace, name), kind))
+    }
+
     pub fn delete(&mut self, of: &GroupResource, namespace: &str, name: &str) -> Result<(), String> {
         let key = ObjectKey::new(of.clone(), namespace, name);
         self.write((key, WriteKind::Delete { expect: Expect::default(), last: None }))

@@ -216,3 +216,47 @@ fn what_is_wrong_is_refused_with_its_place() {
         "{refused}"
     );
 }
+
+#[test]
+fn nobody_grants_a_claim_by_writing_its_status() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("4", json!({}))])])).unwrap();
+    desk.ask("fits", &[(CPU, "3")], json!({}));
+    desk.ask("large", &[(CPU, "5")], json!({}));
+    desk.take_records();
+    for (name, phase) in [("large", "Granted"), ("fits", "Denied")] {
+        let before = desk.status(&claims(), "proj-abc", name);
+        let since = json!({"type": "Granted", "status": "True", "reason": "QuotaAvailable",
+            "lastTransitionTime": "1970-01-01T00:00:00Z"});
+        let status = json!({"phase": phase, "reason": "QuotaAvailable", "project": "other", "conditions": [since]});
+        desk.tell(&claims(), "proj-abc", name, status).unwrap();
+        // Not even for the moment in which others would look.
+        let stored = desk.stored(&claims(), "proj-abc");
+        let stored = stored.iter().find(|one| one["metadata"]["name"] == name).unwrap();
+        assert_eq!((&stored["status"], &desk.status(&claims(), "proj-abc", name)), (&before, &before));
+        desk.tell(&claims(), "proj-abc", name, json!(null)).unwrap();
+        assert_eq!(desk.status(&claims(), "proj-abc", name), before);
+    }
+    assert_eq!(desk.take_records().len(), 0, "nothing was decided");
+}
+
+#[test]
+fn no_text_is_told_again_that_is_longer_than_what_it_means() {
+    let mut desk = desk();
+    let long = "9".repeat(300);
+    for (path, field) in [
+        ("/spec/resources/0/quantity", "spec.resources[0].quantity"),
+        ("/spec/resources/0/name", "spec.resources[0].name"),
+        ("/spec/resourceRef/name", "spec.resourceRef.name"),
+        ("/spec/grantRef/name", "spec.grantRef.name"),
+    ] {
+        let mut asked = claim(&[(CPU, "1")], json!({}));
+        asked["spec"]["grantRef"] = json!({"name": "g"});
+        *asked.pointer_mut(path).unwrap() = json!(long);
+        let refused = desk.apply(&claims(), "proj-abc", "long", asked).unwrap_err();
+        assert!(refused.contains(&format!("{field}: Too long")), "{refused}");
+    }
+    let large = grant("Project", "proj-abc", &[limit(CPU, &[(&long, json!({}))])]);
+    let refused = desk.apply(&grants(), "proj-abc", "g", large).unwrap_err();
+    assert!(refused.contains("spec.limits[0].buckets[0].value: Too long"), "{refused}");
+}

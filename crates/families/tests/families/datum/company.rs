@@ -152,7 +152,7 @@ fn an_object_is_told_what_is_wrong_with_its_claim() {
         json!("{{ object.data.tier }}");
     desk.apply(&claim_policies(), "", "p", wrong).unwrap();
     for (quantity, why) in
-        [("0", "must be greater than 0 (InvalidQuantity)"), ("1.5", "(InvalidQuantity)"), ("1Gi", "(InvalidQuantity)")]
+        [("-1", "must be greater than 0"), ("1.5", "(InvalidQuantity)"), ("1Gi", "(InvalidQuantity)")]
     {
         let refused = desk.thing("a", quantity).unwrap_err();
         assert!(
@@ -199,4 +199,31 @@ fn a_claim_for_an_object_that_is_there_is_owned_by_it() {
         assert!(claim["metadata"]["ownerReferences"].is_null(), "{name}");
     }
     assert!(desk.projected(&claims(), "other", "foreign")["spec"]["resourceRef"]["uid"].is_null());
+}
+
+#[test]
+fn what_is_scaled_to_nothing_asks_for_nothing() {
+    let mut desk = two();
+    let mut sized = policy(&[], NAME);
+    sized["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"] =
+        json!("{{ object.data.tier }}");
+    desk.apply(&claim_policies(), "", "p", sized.clone()).unwrap();
+    desk.thing("a", "0").unwrap();
+    assert_eq!((desk.made(), desk.drawn("project-proj-abc", COUNT)), (vec![], "0/2".into()));
+    // It is asked as soon as it wants anything, and lets go again.
+    for (amount, made, drawn) in [("2", vec!["a-claim"], "2/2"), ("0", vec![], "0/2"), ("1", vec!["a-claim"], "1/2")] {
+        desk.thing("a", amount).unwrap();
+        assert_eq!(
+            (desk.made(), desk.drawn("project-proj-abc", COUNT)),
+            (made.iter().map(|one| (*one).into()).collect(), drawn.into())
+        );
+    }
+    desk.thing("a", "3").unwrap_err();
+    // Of several resources only what is wanted is claimed.
+    let cpu = json!({"name": CPU, "quantity": "0"});
+    sized["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"].as_array_mut().unwrap().push(cpu);
+    desk.apply(&claim_policies(), "", "p", sized).unwrap();
+    desk.thing("a", "2").unwrap();
+    let claimed = desk.projected(&claims(), "proj-abc", "a-claim")["spec"]["resources"].clone();
+    assert_eq!(claimed, json!([{"name": COUNT, "quantity": "2"}]));
 }
