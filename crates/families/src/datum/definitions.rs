@@ -36,6 +36,10 @@ fn usage_source() -> Value {
             "timeout": time("How long is waited for an answer."),
             "emptyIs": {"type": "string", "enum": ["Unavailable", "Zero"]},
             "onUnavailable": {"type": "string", "enum": ["Pend", "Deny", "LedgerOnly"]},
+            "cache": {
+                "type": "string", "enum": ["Enabled", "Disabled"],
+                "description": "Whether the status of grants shows what was measured; `Enabled` where absent.",
+            },
             "credentialsRef": {
                 "type": "object", "required": ["namespace", "name"],
                 "description": "The secret whose key opens the service.",

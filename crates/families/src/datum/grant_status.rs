@@ -117,7 +117,12 @@ fn synchronized(grant: &Grant, table: &Table, samples: &Samples, now_ms: i64) ->
     let mut said: Said =
         ("UsageSynchronized", "True", "SyncSuccessful", "Usage is what the ledger has granted.".into());
     for name in grant.limits.iter().map(|one| &one.name) {
-        let Some(limited) = table.resources.get(name).filter(|one| one.definition.source.is_some()) else { continue };
+        let Some(limited) = table.resources.get(name) else { continue };
+        let Some(source) = &limited.definition.source else { continue };
+        if !source.is_cached {
+            said = (said.0, "Unknown", "CachingDisabled", format!("usage of {name} is measured, and not shown"));
+            continue;
+        }
         for bucket in &limited.buckets {
             match samples.get(&bucket.name) {
                 None => {
@@ -140,7 +145,8 @@ fn synchronized(grant: &Grant, table: &Table, samples: &Samples, now_ms: i64) ->
                         format!("usage of {name} was last measured at {since}"),
                     );
                 }
-                Some(Sample::Measured { .. }) => said.3 = "Usage was measured.".into(),
+                Some(Sample::Measured { .. }) if said.1 == "True" => said.3 = "Usage was measured.".into(),
+                Some(Sample::Measured { .. }) => {}
             }
         }
     }
@@ -152,6 +158,9 @@ fn used(grant: &Grant, table: &Table, samples: &Samples, lines: &[BalanceLine]) 
     let mut usage = Vec::new();
     for one in &grant.limits {
         let Some(limited) = table.resources.get(&one.name) else { continue };
+        if limited.definition.source.as_ref().is_some_and(|source| !source.is_cached) {
+            continue;
+        }
         let of_grant =
             limited.buckets.iter().filter(|known| one.buckets.iter().any(|bucket| bucket.selector == known.selector));
         let buckets: Vec<Value> = of_grant.map(|bucket| shown(limited, bucket, samples, lines)).collect();

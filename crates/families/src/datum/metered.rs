@@ -6,6 +6,7 @@
 //! of since t and G what was granted since. Where something cannot be told, the rest is taken for larger.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{given, items, text};
@@ -17,7 +18,7 @@ use super::catalog::Catalog;
 use super::entity::Entity;
 use super::table::{BucketAccount, Limited, Table};
 use super::{CLAIMS, EFFECTIVE};
-use crate::View;
+use crate::{Parsed, View};
 
 /// Claims of a bucket that are looked at to tell what its meter has seen; what the others have is taken for unclaimed.
 const HOLDERS_MAX: usize = 20_000;
@@ -51,6 +52,8 @@ pub struct Source {
     pub timeout_ms: i64,
     pub empty_is_zero: bool,
     pub on_unavailable: OnUnavailable,
+    /// Whether grants show what it said.
+    pub is_cached: bool,
     /// Namespace, name and key of the secret that opens it.
     pub credentials: Option<(String, String, String)>,
 }
@@ -125,6 +128,7 @@ impl Source {
             _ => OnUnavailable::Pend,
         };
         let empty_is_zero = choice("emptyIs", ["Unavailable", "Zero", ""]) == "Zero";
+        let is_cached = choice("cache", ["Enabled", "Disabled", ""]) == "Enabled";
         let credentials = given(source, &["credentialsRef"]).map(|secret| {
             let key = text(secret, &["key"]);
             let key = if key.is_empty() { "token" } else { key };
@@ -141,6 +145,7 @@ impl Source {
             timeout_ms,
             empty_is_zero,
             on_unavailable,
+            is_cached,
             credentials,
         })
     }
@@ -276,14 +281,20 @@ fn shown_by_meter(entity: &Entity, bucket: &BucketAccount, before_ms: i64, view:
         if holder.account != bucket.name {
             continue;
         }
-        let claim = view.get(&CLAIMS.resource(), &holder.namespace, &holder.name);
-        let granted = claim.as_deref().and_then(|claim| kinds::conditions::of(claim, "Granted"));
-        let granted = granted.filter(|one| one["status"] == "True");
-        let since = granted.and_then(|one| kinds::time::read_ms(one["lastTransitionTime"].as_str()?));
+        // Of thousands of claims few are others than when the meter was asked last.
+        let read = |claim: &Value| -> Parsed { Arc::new(granted_since(claim)) };
+        let since = view.parsed_one(&CLAIMS.resource(), &holder.namespace, &holder.name, &read);
+        let since = since.and_then(|since| *since.downcast_ref::<Option<i64>>()?);
         // Times are written in seconds: it may have been at the end of that one.
         if since.is_some_and(|since| since.saturating_add(999) <= before_ms) {
             shown = shown.checked_add(holder.amount).unwrap_or(shown);
         }
     }
     shown
+}
+
+/// Since when a claim is granted.
+fn granted_since(claim: &Value) -> Option<i64> {
+    let granted = kinds::conditions::of(claim, "Granted").filter(|one| one["status"] == "True")?;
+    kinds::time::read_ms(granted["lastTransitionTime"].as_str()?)
 }

@@ -104,3 +104,37 @@ fn parallel_claims_against_a_meter_that_lags_are_granted_up_to_the_limit() {
     }
     assert_eq!(granted, 10);
 }
+
+#[test]
+fn a_grant_tells_whether_its_usage_is_known() {
+    let mut desk = desk();
+    let told = |desk: &Desk| {
+        let conditions = desk.conditions(&grants(), "proj-abc", "g");
+        conditions.rsplit("UsageSynchronized=").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(told(&desk), "Unknown/PendingSync");
+    desk.measured(3);
+    assert_eq!(told(&desk), "True/SyncSuccessful");
+    let usage = desk.status(&grants(), "proj-abc", "g")["usage"].clone();
+    assert_eq!((&usage[0]["buckets"][0]["used"], &usage[0]["buckets"][0]["available"]), (&json!("3"), &json!("7")));
+    desk.told(json!({"account": CPU, "error": "no answer"}));
+    assert_eq!(told(&desk), "False/SyncFailed");
+    desk.measured(3);
+    desk.now_ms += 300_001;
+    let same = desk.projected(&grants(), "proj-abc", "g");
+    desk.apply(&grants(), "proj-abc", "g", same).unwrap();
+    assert_eq!(told(&desk), "False/StaleData");
+    // What is not shown is decided by all the same.
+    let mut hidden = metered();
+    hidden["spec"]["usageSource"]["cache"] = json!("Disabled");
+    desk.apply(&definitions(), "", "cpu", hidden).unwrap();
+    assert_eq!(told(&desk), "Unknown/CachingDisabled");
+    assert_eq!(desk.status(&grants(), "proj-abc", "g")["usage"], json!([]));
+    desk.measured(3);
+    assert_eq!(desk.ask("a", &[(CPU, "8")], json!({})), "Denied/QuotaExceeded");
+    assert_eq!(desk.ask("b", &[(CPU, "7")], json!({})), "Granted/QuotaAvailable");
+    let mut odd = metered();
+    odd["spec"]["usageSource"]["cache"] = json!("Sometimes");
+    let refused = desk.apply(&definitions(), "", "cpu", odd).unwrap_err();
+    assert!(refused.contains("spec.usageSource.cache: Unsupported value"), "{refused}");
+}
