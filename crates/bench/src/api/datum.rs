@@ -23,8 +23,9 @@ const CPU: &str = "compute.example.com/cpu";
 const FILL_CONNECTIONS: usize = 64;
 /// Others who write while the grant is raised.
 const OTHERS: usize = 4;
-/// Namespaces of the project in which claims wait: there are at most 4000 in one.
+/// Namespaces of the project in which claims wait, and of the one in which they are made: there are at most 4000 in one.
 const LINE_NAMESPACES: u64 = 40;
+const COST_NAMESPACES: u64 = 128;
 const WITHIN: Duration = Duration::from_secs(600);
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -119,10 +120,11 @@ async fn costs(options: &Options) -> anyhow::Result<Figures> {
     make(&mut connection, &format!("{API}/claimcreationpolicies"), "ClaimCreationPolicy", "counted", policy).await?;
     println!("one connection, creates in turn: a plain object, a claim, an object with its claim");
     println!("{:>5} {:>14} {:>14} {:>18}", "round", "p50 µs, plain", "p50 µs, claim", "p50 µs, with claim");
+    spread(&mut connection, "cost", COST_NAMESPACES).await?;
     let works = [
-        ("/apis/compute.example.com/v1/namespaces/cost/plains".to_owned(), plain("Plain")),
-        (format!("{API}/namespaces/cost/resourcequotaclaims"), claim(json!({"generateName": "c-"}))),
-        ("/apis/compute.example.com/v1/namespaces/cost/counteds".to_owned(), plain("Counted")),
+        ("/apis/compute.example.com/v1", "plains", plain("Plain")),
+        (API, "resourcequotaclaims", claim(json!({"generateName": "c-"}))),
+        ("/apis/compute.example.com/v1", "counteds", plain("Counted")),
     ];
     let mut ratios: [Vec<f64>; 2] = Default::default();
     for round in 1..=options.rounds {
@@ -130,7 +132,9 @@ async fn costs(options: &Options) -> anyhow::Result<Figures> {
         let work = move |number: u64| {
             // The remainder is an index, so it fits.
             let class = (number % 3) as usize;
-            Work { path: works[class].0.clone(), body: works[class].1.clone(), class }
+            let (api, plural, body) = &works[class];
+            let namespace = of_project("cost", number / 3 % COST_NAMESPACES);
+            Work { path: format!("{api}/namespaces/{namespace}/{plural}"), body: body.clone(), class }
         };
         let outcome = load::run(&server.target, 1, Stop::After(options.run), 3, work).await?;
         let p50: Vec<f64> = outcome.latencies.iter().map(|one| micros(one.at(50.0)).max(1.0)).collect();
@@ -150,16 +154,12 @@ async fn raise(options: &Options) -> anyhow::Result<Figures> {
     let mut connection = server.target.connect().await?;
     define(&mut connection).await?;
     project(&mut connection, "line", "0").await?;
-    for number in 0..LINE_NAMESPACES {
-        let labels = json!({"resources.datumapis.com/project": "line"});
-        let body =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": line(number), "labels": labels}});
-        connection.create("/api/v1/namespaces", Bytes::from(body.to_string())).await?;
-    }
+    spread(&mut connection, "line", LINE_NAMESPACES).await?;
     for number in 0..OTHERS {
         make_namespace(&mut connection, &other(number)).await?;
     }
-    let path = |number: u64| format!("{API}/namespaces/{}/resourcequotaclaims", line(number % LINE_NAMESPACES));
+    let path =
+        |number: u64| format!("{API}/namespaces/{}/resourcequotaclaims", of_project("line", number % LINE_NAMESPACES));
     // The oldest are made one after the other, so that who they are is certain.
     for number in 0..served {
         connection
@@ -170,6 +170,8 @@ async fn raise(options: &Options) -> anyhow::Result<Figures> {
     let work = move |number| Work { path: path(number), body: body.clone(), class: 0 };
     load::run(&server.target, FILL_CONNECTIONS, Stop::Requests(waiting - served), 1, work).await?;
     println!("\n{waiting} claims wait; the grant is raised for the oldest {served}");
+    // The first one has been silent for too long, where filling takes its time.
+    let mut connection = server.target.connect().await?;
 
     let everywhere = format!("{API}/resourcequotaclaims");
     let list = connection.get_json(&format!("{everywhere}?limit=1")).await?;
@@ -205,8 +207,19 @@ async fn raise(options: &Options) -> anyhow::Result<Figures> {
     ])
 }
 
-fn line(number: u64) -> String {
-    format!("line-{number}")
+fn of_project(project: &str, number: u64) -> String {
+    format!("{project}-{number}")
+}
+
+/// Gives a project so many more namespaces.
+async fn spread(connection: &mut Connection, project: &str, namespaces: u64) -> anyhow::Result<()> {
+    for number in 0..namespaces {
+        let labels = json!({"resources.datumapis.com/project": project});
+        let metadata = json!({"name": of_project(project, number), "labels": labels});
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        connection.create("/api/v1/namespaces", Bytes::from(body.to_string())).await?;
+    }
+    Ok(())
 }
 
 fn other(number: usize) -> String {
