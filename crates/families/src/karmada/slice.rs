@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{at, items, text};
-use kinds::resources::pod::{PodUsage, pod_usage_at};
+use kinds::resources::pod::{PodUsage, pod_usage};
 use kinds::resources::{Measured, quantity_of};
 use ledger::Limit;
 use quantity::{Amount, Quantity};
@@ -25,13 +25,14 @@ use crate::kubernetes::names::{Counted, counted_from};
 use crate::kubernetes::scopes::Scopes;
 use crate::kubernetes::spec::QuotaSpec;
 use crate::kubernetes::validate::amounts;
-use crate::{Affected, Balances, Change, Must, Place, Plural, PolicyObject, View, World};
+use crate::{Affected, Balances, Change, Must, Parsed, Place, Plural, PolicyObject, View, World};
 
 pub const PODS: Plural = Plural("", "pods");
 /// The scheduling gate of pods that wait for room.
 pub const GATE: &str = "policy.karmada.io/federated-quota";
-/// Gated pods that are let go of in one step. Those beyond it follow with the next change.
-const LET_GO_MAX: usize = 256;
+/// Gated pods that one change lets go of: the engine sees to as many of them as a step may take, and to the others in the next ones.
+/// Those beyond it follow with the next change.
+const LET_GO_MAX: usize = 4096;
 
 /// What a slice says.
 struct Slice {
@@ -149,9 +150,12 @@ impl Room {
     }
 
     /// Takes what a pod needs, if there is enough of all of it. A pod that cannot be counted does not fit.
-    fn take(&mut self, pod: &Value, now_ms: i64) -> bool {
-        let Ok(usage) = pod_usage_at(pod, now_ms) else { return false };
-        let needed: Vec<Amount> = self.0.iter().map(|(counted, _)| amount(&usage, counted)).collect();
+    fn take(&mut self, pod: &Value) -> bool {
+        pod_usage(pod).is_ok_and(|usage| self.take_usage(&usage))
+    }
+
+    fn take_usage(&mut self, usage: &PodUsage) -> bool {
+        let needed: Vec<Amount> = self.0.iter().map(|(counted, _)| amount(usage, counted)).collect();
         if self.0.iter().zip(&needed).any(|((_, left), needed)| *needed > Amount::ZERO && *needed > *left) {
             return false;
         }
@@ -179,7 +183,7 @@ pub fn must_be(pod: &PolicyObject<'_>, view: &dyn View) -> Must {
     let stored = stored.filter(|stored| stored["metadata"]["uid"] == pod.object["metadata"]["uid"]);
     let was_let_in = stored.is_some_and(|stored| !is_gated(&stored));
     let has_node = !text(pod.object, &["spec", "nodeName"]).is_empty();
-    let must_wait = !was_let_in && !has_node && !Room::of(&policies, view).take(pod.object, view.now_ms());
+    let must_wait = !was_let_in && !has_node && !Room::of(&policies, view).take(pod.object);
     if must_wait == is_gated_now {
         return Must::AsItIs;
     }
@@ -197,28 +201,56 @@ pub fn must_be(pod: &PolicyObject<'_>, view: &dyn View) -> Must {
     Must::Be(must)
 }
 
+/// A pod that waits at the gate, with what it needs.
+struct Waiting {
+    created: String,
+    name: String,
+    usage: PodUsage,
+}
+
+/// Read once from each stored pod: a namespace may have thousands of them, and every pod that goes asks who waits.
+fn waiting(pod: &Value) -> Parsed {
+    let waits = is_gated(pod) && at(pod, &["metadata", "deletionTimestamp"]).is_none();
+    let usage = if waits { pod_usage(pod).ok().filter(|usage| usage.live) } else { None };
+    let of = |field: &str| text(pod, &["metadata", field]).to_owned();
+    let waiting = usage.map(|usage| Waiting { created: of("creationTimestamp"), name: of("name"), usage });
+    Arc::new(waiting)
+}
+
+fn read(made: &Parsed) -> Option<&Waiting> {
+    made.downcast_ref::<Option<Waiting>>()?.as_ref()
+}
+
 /// Whom a change of a pod, or of a slice, concerns: gated pods that fit now, the oldest first, and what slices tell of those that
 /// wait.
 pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let namespace = change.namespace;
-    let pods = view.list(&PODS.resource(), namespace);
-    let mut waiting: Vec<&Arc<Value>> = pods.iter().filter(|pod| is_gated(pod)).collect();
-    let slices = view.list(&SLICES.resource(), namespace);
     let was_or_is = |pod: Option<&Value>| pod.is_some_and(is_gated);
     let mut affected = Vec::new();
     if SLICES.is(change.resource) || was_or_is(Some(change.old)) || was_or_is(change.new) {
+        let slices = view.list(&SLICES.resource(), namespace);
         let place = |slice: &Arc<Value>| Place::new(SLICES.resource(), namespace, text(slice, &["metadata", "name"]));
         affected.extend(slices.iter().map(|slice| Affected::Status(place(slice))));
     }
-    if waiting.is_empty() {
+    if !makes_room(change) {
         return affected;
     }
-    let of = |pod: &Value, field: &str| text(pod, &["metadata", field]).to_owned();
-    waiting.sort_by_cached_key(|pod| (of(pod, "creationTimestamp"), of(pod, "name")));
+    let pods = view.parsed(&PODS.resource(), namespace, &waiting);
+    let mut waiting: Vec<&Waiting> = pods.iter().filter_map(read).collect();
+    waiting.sort_by_key(|one| (&one.created, &one.name));
     let mut room = Room::of(&gating(namespace, view), view);
-    let fitting = waiting.into_iter().filter(|pod| room.take(pod, view.now_ms())).take(LET_GO_MAX);
-    affected.extend(fitting.map(|pod| Affected::Object(Place::new(PODS.resource(), namespace, &of(pod, "name")))));
+    let fitting = waiting.into_iter().filter(|one| room.take_usage(&one.usage)).take(LET_GO_MAX);
+    affected.extend(fitting.map(|one| Affected::Object(Place::new(PODS.resource(), namespace, &one.name))));
     affected
+}
+
+/// Whether a change may have left room for others: a slice's does, and that of a pod which was charged and takes something else now.
+fn makes_room(change: &Change<'_>) -> bool {
+    if SLICES.is(change.resource) {
+        return true;
+    }
+    let was_charged = !change.old.is_null() && !is_gated(change.old);
+    was_charged && change.new.is_none_or(|new| pod_usage(new).ok() != pod_usage(change.old).ok())
 }
 
 /// `hard`, `used`, and what gated pods wait for.
@@ -234,16 +266,12 @@ pub fn status(slice: &Value, balances: &dyn Balances) -> Map<String, Value> {
         used.extend(amount.map(|amount| (name.clone(), json!(amount.to_string()))));
     }
     if let Some(view) = balances.view() {
-        let pods = view.list(&PODS.resource(), namespace);
-        let waiting: Vec<PodUsage> = pods
-            .iter()
-            .filter(|pod| gates(slice) && is_gated(pod))
-            .filter_map(|pod| pod_usage_at(pod, view.now_ms()).ok())
-            .collect();
+        let pods = if gates(slice) { view.parsed(&PODS.resource(), namespace, &waiting) } else { Vec::new() };
+        let waiting: Vec<&Waiting> = pods.iter().filter_map(read).collect();
         let sum = |name: &str| {
             let counted = counted_from(&quota_name(name)).into_iter().next()?;
             let Counted::Pod(part) = counted else { return None };
-            let amounts = waiting.iter().filter_map(|usage| used_by_pod(usage, &part));
+            let amounts = waiting.iter().filter_map(|one| used_by_pod(&one.usage, &part));
             amounts.map(Some).reduce(|sum, more| sum?.checked_add(more?)).flatten()
         };
         let sums: Map<String, Value> = used

@@ -143,6 +143,37 @@ fn a_slice_whose_time_is_over_lets_nothing_in_and_takes_nothing_away() {
     }
 }
 
+/// What one change makes room for goes on in the next steps, whoever's they are: those who came first, first, and all of it.
+#[test]
+fn hundreds_are_let_in_by_one_change() {
+    const WAITING: u32 = 700;
+    let mut desk = member();
+    let slice = |cpu: &str| json!({"spec": {"hard": {"cpu": cpu}, "whenFull": "Gate"}});
+    desk.apply(&slices(), "a", "s", slice("1")).unwrap();
+    desk.apply(&pods(), "a", "runs", pod("1", 0)).unwrap();
+    for number in 0..WAITING {
+        desk.apply(&pods(), "a", &format!("p{number:04}"), pod("1", 1 + number % 50)).unwrap();
+    }
+    assert_eq!(told(&desk), (json!("1"), json!(WAITING.to_string())));
+    // Nothing is let go of by those who wait, come or go.
+    desk.delete(&pods(), "a", "p0699").unwrap();
+    assert!(is_gated(&desk, "p0000"));
+    // The oldest by their time, then by their name.
+    desk.delete(&pods(), "a", "runs").unwrap();
+    assert_eq!(gated_of(&desk, &["p0000", "p0001", "p0050"]), [false, true, true]);
+    desk.apply(&slices(), "a", "s", slice("601")).unwrap();
+    for number in 0..100 {
+        desk.namespace(&format!("n{number}"), &[]);
+    }
+    assert_eq!(told(&desk), (json!("601"), json!("98")));
+    let youngest = desk.stored(&pods(), "a").into_iter().filter(|pod| pod["spec"].get("schedulingGates").is_some());
+    assert!(
+        youngest
+            .min_by_key(|pod| pod["metadata"]["creationTimestamp"].to_string())
+            .is_some_and(|pod| { pod["metadata"]["creationTimestamp"].as_str() >= Some("2026-01-01T00:00:43Z") })
+    );
+}
+
 /// Pods and slices in random order; after every write nobody who runs is beyond the slice, and nobody waits without need.
 #[test]
 fn whatever_comes_and_goes_the_gate_is_right() {
