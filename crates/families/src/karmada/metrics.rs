@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 
 use kinds::conditions;
-use kinds::fields::text;
+use kinds::fields::{at, text};
+use kinds::resources::quantity_of;
 use quantity::{Amount, Decimal};
 use rules::policy_name;
+use serde_json::Value;
 
-use super::{BINDINGS, CLUSTERS, QUOTAS};
+use super::lease::is_lent;
+use super::{BINDINGS, CLUSTERS, LEASES, QUOTAS};
 use crate::metrics::{Metric, Samples, Survey};
 
 static LIMIT: Metric = Metric::gauge(
@@ -34,10 +37,26 @@ static EVICTING: Metric = Metric::gauge(
 static READY: Metric =
     Metric::gauge("bursar_member_cluster_ready", &["cluster"], "Whether a member cluster is ready: 1 or 0.");
 
+static LENT: Metric = Metric::gauge(
+    "bursar_federated_quota_lent",
+    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    "How much a member may use for pods that appear there at run time, what bindings have there included.",
+);
+static LENT_USED: Metric = Metric::gauge(
+    "bursar_federated_quota_lent_used",
+    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    "How much a member says it uses of what it was lent.",
+);
+static LENT_WAITING: Metric = Metric::gauge(
+    "bursar_federated_quota_waiting",
+    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    "What pods at the gate of a member wait for.",
+);
+
 /// Reasons that the scheduler gives.
 const REASONS: [&str; 5] = ["Success", "QuotaExceeded", "NoClusterFit", "Unschedulable", "SchedulerError"];
 
-pub static ALL: &[&Metric] = &[&LIMIT, &USED, &BOUND, &EVICTING, &READY];
+pub static ALL: &[&Metric] = &[&LIMIT, &USED, &BOUND, &EVICTING, &READY, &LENT, &LENT_USED, &LENT_WAITING];
 
 pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     let quotas = QUOTAS.resource();
@@ -63,6 +82,21 @@ pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     });
     standing.iter().for_each(|((namespace, reason), count)| out.put(&BOUND, &[namespace, reason], count));
     evicting.iter().for_each(|(namespace, count)| out.put(&EVICTING, &[namespace], count));
+    survey.each(&LEASES.resource(), &mut |lease| {
+        let namespace = text(lease, &["metadata", "namespace"]);
+        let (quota, cluster) = (text(lease, &["spec", "quota"]), text(lease, &["spec", "clusterName"]));
+        for (metric, path) in
+            [(&LENT, ["spec", "hard"]), (&LENT_USED, ["status", "used"]), (&LENT_WAITING, ["status", "waiting"])]
+        {
+            for (name, value) in at(lease, &path).and_then(Value::as_object).into_iter().flatten() {
+                // What a lease says that is no amount is nobody's to add up.
+                let amount = quantity_of(name, value).ok().filter(|_| is_lent(name));
+                amount.into_iter().for_each(|amount| {
+                    out.put(metric, &[quota, namespace, cluster, name], Decimal(amount.amount()));
+                });
+            }
+        }
+    });
     survey.each(&CLUSTERS.resource(), &mut |cluster| {
         let ready = conditions::of(cluster, "Ready").is_some_and(|one| one["status"] == "True");
         out.put(&READY, &[text(cluster, &["metadata", "name"])], u8::from(ready));
