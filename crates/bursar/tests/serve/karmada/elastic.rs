@@ -167,3 +167,25 @@ async fn case_2b_a_release_in_one_member_starts_what_waits_in_another() {
     assert!(begun.elapsed() < Duration::from_secs(10), "after {:?}", begun.elapsed());
     assert_eq!(running(&clients[0]).await.len() + running(&clients[1]).await.len(), 4);
 }
+
+/// A name that a quota has no more limits nothing in members either; and one it has again does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_out_of_a_quota_goes_from_its_slices() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    let there = fleet.members[0].client.clone();
+    let overall = |memory: Value| json!({"spec": {"overall": {"cpu": "4", "memory": memory}}});
+    let quota = json!({"overall": {"cpu": "4", "memory": "8Gi"}, "elastic": {"chunk": {"cpu": "1"}}});
+    fleet.create(&quotas(), "q", quota).await;
+    let limits = |names: &'static [&str]| {
+        move |slice: &DynamicObject| {
+            let hard = slice.data["spec"]["hard"].as_object().cloned().unwrap_or_default();
+            hard.keys().map(String::as_str).eq(names.iter().copied())
+        }
+    };
+    for (memory, names) in
+        [(json!("8Gi"), &["cpu", "memory"][..]), (Value::Null, &["cpu"]), (json!("8Gi"), &["cpu", "memory"])]
+    {
+        super::edit(&fleet.client, &quotas(), "q", overall(memory)).await.expect("an edit");
+        until(&there, &slices(), "q-elastic", limits(names)).await;
+    }
+}

@@ -143,10 +143,11 @@ impl Leases {
             is_rested: self.grown.get(&name).is_none_or(|since| since.elapsed() > KEEP),
         };
         let gates = elastic.gates && told.knows_slices();
-        let with = |hard: Amounts| Terms { hard, valid_until: valid_until.clone(), gates };
+        let with = |hard: Amounts| Terms { hard, valid_until: valid_until.clone(), gates, others: Vec::new() };
         let current = with(standing.lent.clone());
         if terms.as_ref() != Some(&current) {
-            return told.tell(&current, version).await;
+            let others = terms.map(|terms| terms.others).unwrap_or_default();
+            return told.tell(&Terms { others, ..current }, version).await;
         }
         match standing.next().ok_or("more than can be counted")? {
             Next::Grow { wanted, is_starved } => match self.grow(quota, &lease, &standing.lent, wanted).await? {

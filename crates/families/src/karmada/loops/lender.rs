@@ -31,6 +31,8 @@ pub struct Terms {
     pub hard: Amounts,
     pub valid_until: Option<String>,
     pub gates: bool,
+    /// Names it was told of that the quota has no more.
+    pub others: Vec<String>,
 }
 
 /// What it says of that.
@@ -67,7 +69,11 @@ impl Told {
         let version = there.as_ref().and_then(|one| one.metadata.resource_version.clone());
         let data = there.map(|one| one.data).unwrap_or_default();
         let (spec, status) = (&data["spec"], &data["status"]);
+        let own: Vec<String> = self.names.iter().map(|name| self.name_there(name)).collect();
+        let others =
+            spec["hard"].as_object().into_iter().flat_map(|list| list.keys()).filter(|name| !own.contains(name));
         let terms = spec.is_object().then(|| Terms {
+            others: others.cloned().collect(),
             hard: self.read(&spec["hard"]),
             valid_until: spec["validUntil"].as_str().map(str::to_owned),
             gates: spec["whenFull"] == "Gate",
@@ -84,6 +90,9 @@ impl Told {
             .map(|(name, amount)| (self.name_there(name), json!(amount.canonical().to_string())))
             .collect();
         let mut spec = json!({ "hard": hard });
+        for gone in &terms.others {
+            spec["hard"][gone] = Value::Null;
+        }
         if self.knows_slices() {
             spec["validUntil"] = json!(terms.valid_until);
             spec["whenFull"] = json!(if terms.gates { "Gate" } else { "Refuse" });
