@@ -11,7 +11,7 @@ use super::{api, clusters, leases, quotas, slices};
 use crate::harness::PATIENCE;
 
 /// One executor more; whether the member let it in.
-async fn grow(client: &kube::Client) -> bool {
+pub async fn grow(client: &kube::Client) -> bool {
     match pods(client).create(&PostParams::default(), &crate::object(executor())).await {
         Ok(_) => true,
         Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -27,7 +27,7 @@ async fn running(client: &kube::Client) -> usize {
 }
 
 /// Grows until so many run there.
-async fn grow_to(client: &kube::Client, wanted: usize) {
+pub async fn grow_to(client: &kube::Client, wanted: usize) {
     let grown = async {
         while running(client).await < wanted {
             if !grow(client).await {

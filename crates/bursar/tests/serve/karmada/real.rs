@@ -1,12 +1,15 @@
 //! A real kube-apiserver as a member.
 
+use std::time::Duration;
+
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ResourceQuota, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::elastic_outage::{grow, grow_to};
 use super::fleet::{Fleet, condition, until, until_gone};
-use super::{TEAM, api, bindings, clusters, create, deployments, edit, placed, policies, quotas};
+use super::{TEAM, api, bindings, clusters, create, deployments, edit, leases, placed, policies, quotas};
 use crate::peer::Kubernetes;
 use crate::proxy::{Mode, Proxy};
 
@@ -114,4 +117,71 @@ async fn a_real_kube_apiserver_that_is_cut_off_fails_over_and_returns() {
     assert_eq!(placed(&binding), ["m1"]);
     let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
     assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "3");
+}
+
+/// What the quota controller of a cluster does, which runs beside its API server: says what is enforced, and what pods take.
+fn keep_books(client: kube::Client) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let books: Api<ResourceQuota> = Api::namespaced(client.clone(), TEAM);
+        let pods: Api<Pod> = Api::namespaced(client, TEAM);
+        loop {
+            if let (Ok(quota), Ok(pods)) = (books.get("q-elastic").await, pods.list(&Default::default()).await) {
+                let hard = quota.spec.and_then(|spec| spec.hard).unwrap_or_default();
+                let used = json!({"cpu": pods.items.len().to_string()});
+                let status = json!({"status": {"hard": hard, "used": used}});
+                let version = json!({"resourceVersion": quota.metadata.resource_version});
+                let patch = json!({"metadata": version, "status": status["status"]});
+                let _ = books.patch_status("q-elastic", &PatchParams::default(), &Patch::Merge(patch)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+}
+
+/// Any Kubernetes API is lent to, by a ResourceQuota that its own admission keeps to; a member of the other kind gets what is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_kube_apiserver_is_lent_a_part_of_the_quota() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    let real = Kubernetes::start();
+    let proxy = join(&fleet, &real).await;
+    let there = real.client();
+    let namespaces: Api<Namespace> = Api::all(there.clone());
+    let team = crate::object(json!({"metadata": {"name": TEAM}}));
+    namespaces.create(&PostParams::default(), &team).await.expect("a namespace");
+    let books = keep_books(there.clone());
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "6"}, "elastic": {"chunk": {"cpu": "1"}}})).await;
+    let resource_quotas = super::kind("", "v1", "ResourceQuota", "resourcequotas");
+    until(&there, &resource_quotas, "q-elastic", |one| one.data["status"]["hard"]["cpu"].is_string()).await;
+    until(&fleet.members[0].client, &super::slices(), "q-elastic", |one| one.data["status"]["hard"].is_object()).await;
+    grow_to(&there, 4).await;
+    let lent = fleet.until(&leases(), "q.real", |one| one.data["spec"]["hard"]["cpu"] == "5").await;
+    assert!(lent.data["spec"].get("validUntil").is_none(), "a ResourceQuota has no end");
+    until(&there, &resource_quotas, "q-elastic", |one| one.data["status"]["hard"]["cpu"] == "5").await;
+    // Cut off, it uses what it was lent and no more; the other member has what is left.
+    proxy.set(Mode::Silent);
+    proxy.reset();
+    grow_to(&there, 5).await;
+    assert!(!grow(&there).await, "it was lent five");
+    let elsewhere = fleet.members[0].client.clone();
+    grow_to(&elsewhere, 1).await;
+    assert!(!grow(&elsewhere).await && !grow(&there).await);
+    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
+    assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "6");
+    proxy.set(Mode::Open);
+    proxy.reset();
+    fleet.until(&clusters(), "real", |cluster| condition(cluster, "Ready") == "True").await;
+    // What it lets go of goes to the other one.
+    let pods: Api<Pod> = Api::namespaced(there.clone(), TEAM);
+    for pod in pods.list(&Default::default()).await.expect("pods").items.iter().take(3) {
+        let name = pod.metadata.name.as_deref().expect("a name");
+        pods.delete(name, &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    }
+    grow_to(&elsewhere, 3).await;
+    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
+    assert!(super::elastic::used(&quota) <= 6, "{:?}", quota.data["status"]);
+    // Lent no more, nothing of it stays there.
+    edit(&fleet.client, &quotas(), "q", json!({"spec": {"elastic": null}})).await.expect("an edit");
+    until_gone(&there, &resource_quotas, "q-elastic").await;
+    until_gone(&fleet.client, &leases(), "q.real").await;
+    books.abort();
 }
