@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kinds::resources::{Measured, UsageError, quantity_of};
 use quantity::{Amount, Format};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// `spec` of a ResourceBinding.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -128,6 +128,12 @@ impl BindingSpec {
         self.clusters.iter().any(|target| target.name == cluster)
     }
 
+    /// How many pods a cluster has of it. A Pod is one wherever it is, whatever is said of its replicas.
+    fn pods_on(&self, target: &Target) -> u64 {
+        let is_pod = self.resource.api_version == "v1" && self.resource.kind == "Pod";
+        u64::from(target.replicas).max(u64::from(is_pod))
+    }
+
     /// The priority classes of its pods.
     pub fn priority_classes(&self) -> impl Iterator<Item = &str> {
         let components = self.components.iter().filter_map(|one| one.replica_requirements.as_ref());
@@ -158,7 +164,7 @@ impl BindingSpec {
         }
         if self.is_divided() {
             let evicted: u64 = self.evicted().map(on).sum();
-            let placed: u64 = self.clusters.iter().map(|target| u64::from(target.replicas)).sum();
+            let placed: u64 = self.clusters.iter().map(|target| self.pods_on(target)).sum();
             return evicted.min(u64::from(self.replicas).saturating_sub(placed));
         }
         // Every cluster has all of them, which may have become fewer.
@@ -223,7 +229,7 @@ fn too_large(resource: &str) -> UsageError {
 pub fn usage(spec: &BindingSpec, count_evicting: bool) -> Result<Usage, UsageError> {
     let mut usage = Usage::default();
     if spec.components.is_empty() {
-        let placed: u64 = spec.clusters.iter().map(|target| u64::from(target.replicas)).sum();
+        let placed: u64 = spec.clusters.iter().map(|target| spec.pods_on(target)).sum();
         let held = spec.held_replicas(count_evicting);
         let times = placed.checked_add(held).ok_or_else(|| too_large("pods"))?;
         usage.add(spec.replica_requirements.as_ref(), times)?;
@@ -246,7 +252,7 @@ pub fn usage_on(spec: &BindingSpec, cluster: &str) -> Result<Usage, UsageError> 
     let mut usage = Usage::default();
     for target in spec.clusters.iter().filter(|target| target.name == cluster) {
         match spec.components.is_empty() {
-            true => usage.add(spec.replica_requirements.as_ref(), u64::from(target.replicas))?,
+            true => usage.add(spec.replica_requirements.as_ref(), spec.pods_on(target))?,
             false => usage.add_set(spec, target)?,
         }
         usage.objects += 1;
@@ -280,35 +286,43 @@ pub fn evicted_by_cluster(spec: &BindingSpec, count_evicting: bool) -> Result<Ve
 }
 
 impl Usage {
-    /// The components of one cluster: those the cluster names, else all.
+    /// The components of one cluster. It gets all of them, whatever less the binding says it has; and what it says it has more counts.
     fn add_set(&mut self, spec: &BindingSpec, target: &Target) -> Result<(), UsageError> {
         for component in &spec.components {
             let own = target.components.iter().find(|one| one.name == component.name);
-            let replicas = match (target.components.is_empty(), own) {
-                (true, _) => component.replicas,
-                (false, Some(own)) => own.replicas,
-                (false, None) => 0,
-            };
+            let replicas = own.map_or(component.replicas, |own| own.replicas.max(component.replicas));
             self.add(component.replica_requirements.as_ref(), u64::from(replicas))?;
         }
         Ok(())
     }
 }
 
-/// Tasks that are new in a write get what they need to be counted: how much the cluster had, and where the workload was.
+/// Tasks say what they must to be counted: how much the cluster had, and where the workload was. That is a fact of the write that
+/// evicted it, whatever its writer, or a later one, says.
 pub fn complete_tasks(binding: &mut Value, old: &Value) {
     let (Ok(old), Ok(new)) = (BindingSpec::read(old), BindingSpec::read(binding)) else { return };
     let before: Vec<&str> = old.clusters.iter().map(|target| &*target.name).collect();
+    let had: BTreeMap<&str, u64> = old.clusters.iter().map(|target| (&*target.name, old.pods_on(target))).collect();
+    let known: BTreeMap<&str, &EvictionTask> =
+        old.graceful_eviction_tasks.iter().map(|task| (&*task.from_cluster, task)).collect();
+    let is_on: BTreeSet<&str> = new.clusters.iter().map(|target| &*target.name).collect();
     let Some(tasks) = binding.pointer_mut("/spec/gracefulEvictionTasks").and_then(Value::as_array_mut) else { return };
     for (task, read) in tasks.iter_mut().zip(&new.graceful_eviction_tasks) {
-        let from = &read.from_cluster;
-        let Some(had) = old.clusters.iter().find(|target| target.name == *from) else { continue };
-        if new.is_on(from) || old.graceful_eviction_tasks.iter().any(|known| known.from_cluster == *from) {
-            continue;
+        let from = &*read.from_cluster;
+        let Some(task) = task.as_object_mut().filter(|_| !is_on.contains(from)) else { continue };
+        let known = known.get(from);
+        let replicas = match (had.get(from), known) {
+            (Some(had), _) => json!(had),
+            (None, Some(known)) => json!(known.replicas),
+            // Nothing is known of it but what is written.
+            (None, None) => continue,
+        };
+        let before = known.map_or_else(|| json!(before), |known| json!(known.clusters_before_failover));
+        for (field, fact) in [("replicas", replicas), ("clustersBeforeFailover", before)] {
+            match fact.is_null() || fact == json!([]) {
+                true => drop(task.remove(field)),
+                false => drop(task.insert(field.into(), fact)),
+            }
         }
-        let Some(task) = task.as_object_mut() else { continue };
-        // What the cluster had is a fact, whatever the writer says.
-        task.insert("replicas".into(), had.replicas.into());
-        task.insert("clustersBeforeFailover".into(), before.clone().into());
     }
 }

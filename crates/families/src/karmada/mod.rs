@@ -25,6 +25,7 @@ mod moves;
 mod names;
 mod policy;
 mod quota;
+mod rights;
 mod schedule;
 mod scopes;
 mod settings;
@@ -140,7 +141,7 @@ impl Family for Karmada {
             resource if QUOTAS.is(resource) => quota::validate(request.name, request.object, &self.settings),
             resource if LEASES.is(resource) => lease::validate(request.object, request.name),
             resource if SLICES.is(resource) => slice::validate(request.object),
-            resource if BINDINGS.is(resource) => validate::binding(request.object),
+            resource if BINDINGS.is(resource) => validate::binding(request.object, request.namespace),
             resource if POLICIES.is(resource) => validate::propagation_policy(request),
             resource if TAINT_POLICIES.is(resource) => validate::taint_policy(request.object),
             resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object),
@@ -172,7 +173,8 @@ impl Family for Karmada {
         })
     }
 
-    /// Whoever has the namespace of a cluster's Works has the cluster: making one takes the right to register clusters.
+    /// Whoever has the namespace of a cluster's Works has the cluster: making one takes the right to register clusters. So does
+    /// saying what is charged take another right.
     fn rights(&self, change: &Change<'_>, _world: &dyn World) -> Vec<Right> {
         let makes = change.resource.is("", "namespaces") || change.resource.is("hnc.x-k8s.io", "subnamespaceanchors");
         let cluster = change.name.strip_prefix(WORK_NAMESPACE_PREFIX).filter(|_| makes && change.old.is_null());
@@ -182,7 +184,7 @@ impl Family for Karmada {
             namespace: String::new(),
             name: cluster.to_owned(),
         };
-        cluster.map(right).into_iter().collect()
+        cluster.map(right).into_iter().chain(rights::of_what_is_charged(change)).collect()
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {

@@ -14,8 +14,9 @@ use crate::Admission;
 
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 
-/// A binding that is stored can be counted: no amount below zero, nothing that overflows, no cluster twice.
-pub fn binding(object: &Value) -> Vec<FieldError> {
+/// A binding that is stored can be counted: no amount below zero, nothing that overflows, no cluster twice. It is for a template of
+/// its own namespace: whoever may write here has no say in what others run.
+pub fn binding(object: &Value, namespace: &str) -> Vec<FieldError> {
     let spec_path = Path::new("spec");
     let spec = match BindingSpec::read(object) {
         Ok(spec) => spec,
@@ -27,6 +28,12 @@ pub fn binding(object: &Value) -> Vec<FieldError> {
         let path = Path::new("metadata");
         let path = path.child("annotations");
         errors.push(FieldError::invalid(path.key(DEPENDENCIES), dependencies, "annotation value must be a valid JSON"));
+    }
+    let of = &spec.resource.namespace;
+    if !of.is_empty() && of != namespace {
+        let resource = spec_path.child("resource");
+        let why = "a ResourceBinding is for a template of its own namespace";
+        errors.push(FieldError::invalid(resource.child("namespace"), &**of, why));
     }
     requests(spec.replica_requirements.as_ref(), &spec_path.child("replicaRequirements"), &mut errors);
     let components = spec_path.child("components");
@@ -45,6 +52,7 @@ pub fn binding(object: &Value) -> Vec<FieldError> {
     let mut seen = BTreeSet::new();
     for (place, target) in spec.clusters.iter().enumerate() {
         let at = clusters.index(place);
+        errors.extend(cluster_name(&target.name, &at.child("name")));
         if !seen.insert(&*target.name) {
             errors.push(FieldError::duplicate(at.child("name"), &*target.name));
         }
@@ -63,8 +71,9 @@ pub fn binding(object: &Value) -> Vec<FieldError> {
     let tasks = spec_path.child("gracefulEvictionTasks");
     let mut seen = BTreeSet::new();
     for (place, task) in spec.graceful_eviction_tasks.iter().enumerate() {
+        let at = tasks.index(place);
+        errors.extend(cluster_name(&task.from_cluster, &at.child("fromCluster")));
         if !seen.insert(&*task.from_cluster) {
-            let at = tasks.index(place);
             errors.push(FieldError::duplicate(at.child("fromCluster"), &*task.from_cluster));
         }
     }

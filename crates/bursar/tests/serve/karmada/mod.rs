@@ -8,6 +8,7 @@ mod real;
 mod settings;
 mod spark;
 mod story;
+mod tenants;
 mod waiting;
 
 use kube::Api;

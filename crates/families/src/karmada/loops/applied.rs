@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::binding::BindingSpec;
 use super::super::interpret;
-use super::kind::within;
+use super::kind::{namespace_of, within};
 use super::standing::{patch_status, with_condition};
 use super::works::{Own, Works};
 
@@ -47,12 +47,12 @@ pub async fn tell(works: &Works, binding: &DynamicObject, spec: &BindingSpec, ow
     let conditions = with_condition(status, "FullyApplied", is, reason, message);
     let patch = json!({"aggregatedStatus": entries, "conditions": conditions});
     patch_status(&works.client, binding, &works.bindings.kind, patch).await?;
-    tell_template(works, spec, &entries).await;
+    tell_template(works, spec, &namespace_of(binding), &entries).await;
     Ok(())
 }
 
 /// The template's status, of all clusters together. Who may not write it, or cannot, loses nothing but the convenience.
-async fn tell_template(works: &Works, spec: &BindingSpec, entries: &[Value]) {
+async fn tell_template(works: &Works, spec: &BindingSpec, namespace: &str, entries: &[Value]) {
     let template = json!({"apiVersion": spec.resource.api_version, "kind": spec.resource.kind});
     let of = |entry: &Value| spec.is_on(entry["clusterName"].as_str().unwrap_or(""));
     let told: Vec<(&str, &Value)> = entries
@@ -64,7 +64,7 @@ async fn tell_template(works: &Works, spec: &BindingSpec, entries: &[Value]) {
     let (group, version) = spec.resource.api_version.split_once('/').unwrap_or(("", &spec.resource.api_version));
     let wanted = GroupVersionKind::gvk(group, version, &spec.resource.kind);
     let Ok((kind, _)) = kube::discovery::pinned_kind(&works.client, &wanted).await else { return };
-    let api = within(&works.client, &kind, &spec.resource.namespace);
+    let api = within(&works.client, &kind, namespace);
     let patch = Patch::Merge(json!({ "status": status }));
     if let Err(error) = api.patch_status(&spec.resource.name, &PatchParams::default(), &patch).await {
         tracing::debug!(%error, template = spec.resource.name, "the template's status is not told");

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::super::interpret::{self, Wants};
 use super::super::{Settings, policy};
 use super::kind::{
-    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
-    quotas, template_mark, whole, within,
+    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, is_ours, namespace_of,
+    policies, quotas, template_mark, whole, within,
 };
 use super::standing::{recorder, tell};
 use super::watch::{Mirror, Watch};
@@ -114,9 +114,7 @@ impl Detector {
         named.dedup();
         for kind in named {
             let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
-            // What is made here is not sent elsewhere.
-            if self.templates.contains_key(&kind) || group.ends_with("karmada.io") || self.templates.len() >= KINDS_MAX
-            {
+            if self.templates.contains_key(&kind) || is_ours(&kind.0) || self.templates.len() >= KINDS_MAX {
                 continue;
             }
             let wanted = GroupVersionKind::gvk(group, version, &kind.1);

@@ -75,6 +75,11 @@ pub fn within(client: &Client, of: &ApiResource, namespace: &str) -> Api<Dynamic
     }
 }
 
+/// Whether a kind is one of those that are made here, and are not sent elsewhere.
+pub fn is_ours(api_version: &str) -> bool {
+    api_version.split_once('/').is_some_and(|(group, _)| group.ends_with("karmada.io"))
+}
+
 /// The namespace of a cluster's Works.
 pub fn work_namespace(cluster: &str) -> String {
     format!("{WORK_NAMESPACE_PREFIX}{cluster}")

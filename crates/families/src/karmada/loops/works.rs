@@ -21,7 +21,7 @@ use super::super::binding::{BindingSpec, Target};
 use super::super::interpret;
 use super::kind::{
     BINDING_FINALIZER, MANAGED, TEMPLATE_MARK, WORK_BINDING_NAME, WORK_BINDING_NAMESPACE, WORK_FINALIZER, annotation,
-    bindings, cluster_of, clusters, fingerprint, is_leaving, namespace_of, template_mark, whole, within,
+    bindings, cluster_of, clusters, fingerprint, is_leaving, is_ours, namespace_of, template_mark, whole, within,
     work_namespace, works,
 };
 use super::standing::is_passing;
@@ -151,6 +151,11 @@ impl Works {
             }
         }
         let is_held = spec.suspension.as_ref().is_some_and(|one| one.dispatching);
+        if !is_held && !spec.clusters.is_empty() && !binding.finalizers().iter().any(|one| one == BINDING_FINALIZER) {
+            // Somebody wrote it by hand: deleted, it has to stay until what it placed is gone, too.
+            self.hold(binding).await?;
+            return Ok(Some(RETRY));
+        }
         let mut rest = None;
         if !is_held && !spec.clusters.is_empty() && !self.dispatch(binding, &spec, own).await? {
             rest = Some(RETRY);
@@ -158,6 +163,16 @@ impl Works {
         applied::tell(self, binding, &spec, own).await?;
         let next = evictions::finish(self, binding, &spec, own).await?;
         Ok([rest, next].into_iter().flatten().min())
+    }
+
+    async fn hold(&self, binding: &DynamicObject) -> kube::Result<()> {
+        let finalizers: Vec<&str> =
+            binding.finalizers().iter().map(String::as_str).chain([BINDING_FINALIZER]).collect();
+        let patch = json!({"metadata": {
+            "uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version, "finalizers": finalizers,
+        }});
+        let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
+        api.patch(&binding.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
     /// Brings every cluster's Work up to date; whether that could be done.
@@ -172,16 +187,14 @@ impl Works {
         if spec.clusters.iter().all(is_current) {
             return Ok(true);
         }
-        let Some(template) = self.template(spec).await? else { return Ok(true) };
+        let Some(template) = self.template(spec, &namespace_of(binding)).await? else { return Ok(true) };
         let mark = template_mark(&template);
-        let is_charged = match charged.is_empty() {
-            false => mark == charged,
-            // A binding that somebody wrote by hand says itself what it is charged for.
-            true => interpret::wants(&template, self.settings.reserve).is_ok_and(|wants| {
-                wants.components == spec.components && wants.requirements == spec.replica_requirements
-            }),
-        };
-        if !is_charged {
+        // A binding that somebody wrote by hand has no mark. Whoever wrote it, and whatever mark it has: it says what the template
+        // asks for, or nobody gets anything of it.
+        let is_marked = charged.is_empty() || mark == charged;
+        let is_charged = interpret::wants(&template, self.settings.reserve)
+            .is_ok_and(|wants| wants.components == spec.components && wants.requirements == spec.replica_requirements);
+        if !is_marked || !is_charged {
             return Ok(true);
         }
         let mut is_done = true;
@@ -196,8 +209,12 @@ impl Works {
         Ok(is_done)
     }
 
-    async fn template(&self, spec: &BindingSpec) -> kube::Result<Option<Value>> {
+    /// The template of a binding: an object of the binding's own namespace, and none of ours.
+    async fn template(&self, spec: &BindingSpec, namespace: &str) -> kube::Result<Option<Value>> {
         let resource = &spec.resource;
+        if namespace.is_empty() || is_ours(&resource.api_version) {
+            return Ok(None);
+        }
         let key = (resource.api_version.clone(), resource.kind.clone());
         let known = self.kinds.lock().await.get(&key).cloned();
         let kind = match known {
@@ -210,7 +227,7 @@ impl Works {
                 kind
             }
         };
-        let found = within(&self.client, &kind, &resource.namespace).get_opt(&resource.name).await?;
+        let found = within(&self.client, &kind, namespace).get_opt(&resource.name).await?;
         Ok(found.map(|one| whole(&one, &kind)))
     }
 

@@ -76,6 +76,14 @@ fn a_task_says_what_the_cluster_had_whatever_its_writer_says() {
     let task = desk.stored(&bindings(), "a")[0]["spec"]["gracefulEvictionTasks"][0].clone();
     assert_eq!((&task["replicas"], &task["clustersBeforeFailover"]), (&json!(6), &json!(["m1", "m2"])));
     assert_eq!(used(&desk, "a", "q"), json!({"cpu": "10"}));
+    // Nor can it be talked down later: only who takes the task away gives up what it stands for.
+    let mut lie = evicted(web(&[("m2", 4)]), &["m1"]);
+    lie["spec"]["gracefulEvictionTasks"][0]["replicas"] = json!(0);
+    lie["spec"]["gracefulEvictionTasks"][0]["purgeMode"] = json!("Never");
+    desk.apply(&bindings(), "a", "web", lie).unwrap();
+    assert_eq!(used(&desk, "a", "q"), json!({"cpu": "10"}));
+    let again = desk.stored(&bindings(), "a")[0]["spec"]["gracefulEvictionTasks"][0].clone();
+    assert_eq!((&again["replicas"], &again["clustersBeforeFailover"]), (&json!(6), &json!(["m1", "m2"])));
     // Placed anew, bit by bit, into clusters old and new.
     let with_task = |clusters: &[(&str, u32)]| {
         let mut next = web(clusters);

@@ -19,7 +19,9 @@ fn a_binding_is_charged_for_what_is_placed() {
         json!({"cpu": "10", "pods": "20", "requests.memory": "10Gi"})
     );
     // Another namespace has nothing to do with it.
-    desk.apply(&bindings(), "b", "web", binding(9, request, &[("m1", 9)])).unwrap();
+    let mut other = binding(9, request, &[("m1", 9)]);
+    other["spec"]["resource"]["namespace"] = json!("b");
+    desk.apply(&bindings(), "b", "web", other).unwrap();
     assert_eq!(used(&desk, "a", "q")["cpu"], json!("1500m"));
     desk.delete(&bindings(), "a", "web").unwrap();
     assert_eq!(used(&desk, "a", "q")["cpu"], json!("0"));
@@ -109,14 +111,35 @@ fn components_count_as_a_set_in_each_cluster() {
     assert_eq!(used(&desk, "a", "q"), json!({"cpu": "12", "pods": "12"}));
     desk.apply(&bindings(), "a", "f", flink(12, &[("m1", 0), ("m2", 0)])).unwrap();
     assert_eq!(used(&desk, "a", "q"), json!({"cpu": "24", "pods": "24"}));
-    // A cluster may have its own numbers of components.
-    let mut own = flink(12, &[("m1", 0), ("m2", 0)]);
-    own["spec"]["clusters"][1]["components"] = json!([{"name": "taskmanager", "replicas": 2}]);
-    desk.apply(&bindings(), "a", "f", own).unwrap();
-    assert_eq!(used(&desk, "a", "q")["cpu"], json!("14"));
+    // A cluster gets all components: what the binding says of less of them there saves nothing, and what it says of more counts.
+    for (replicas, expected) in [(0, "24"), (2, "24"), (13, "26")] {
+        let mut own = flink(12, &[("m1", 0), ("m2", 0)]);
+        own["spec"]["clusters"][1]["components"] = json!([{"name": "taskmanager", "replicas": replicas}]);
+        desk.apply(&bindings(), "a", "f", own).unwrap();
+        assert_eq!(used(&desk, "a", "q")["cpu"], json!(expected));
+    }
     // Parallelism beyond the limit is refused, and the old stays.
     assert!(desk.apply(&bindings(), "a", "f", flink(41, &[("m1", 0)])).is_err());
-    assert_eq!(used(&desk, "a", "q")["cpu"], json!("14"));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("26"));
+}
+
+/// A Pod goes to a cluster as it is: it is one there, whatever is said of its replicas, and one while it is evicted.
+#[test]
+fn a_pod_is_one_wherever_it_is() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", quota(json!({"cpu": "8", "pods": "100"}))).unwrap();
+    let pod = |clusters: &[(&str, u32)]| {
+        let mut pod = binding(1, json!({"cpu": "4"}), clusters);
+        pod["spec"]["resource"] = json!({"apiVersion": "v1", "kind": "Pod", "namespace": "a", "name": "p"});
+        pod
+    };
+    desk.apply(&bindings(), "a", "p", pod(&[("m1", 0)])).unwrap();
+    assert_eq!(used(&desk, "a", "q"), json!({"cpu": "4", "pods": "1"}));
+    assert!(desk.apply(&bindings(), "a", "p", pod(&[("m1", 0), ("m2", 0), ("m3", 0)])).is_err());
+    let mut evicted = pod(&[]);
+    evicted["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "m1", "reason": "r", "producer": "p"}]);
+    desk.apply(&bindings(), "a", "p", evicted).unwrap();
+    assert_eq!(used(&desk, "a", "q"), json!({"cpu": "4", "pods": "1"}));
 }
 
 #[test]
@@ -203,10 +226,19 @@ fn monitoring_is_told_exact_amounts_and_how_bindings_stand() {
     let mut odd = binding(0, json!({}), &[]);
     odd["status"] = json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "My own"}]});
     desk.apply(&bindings(), "a", "odd", odd).unwrap();
+    let mut lease = json!({"spec": {"quota": "q", "clusterName": "m1", "hard": {"cpu": "1500m"}}});
+    lease["status"] = json!({"used": {"cpu": "250m"}, "waiting": {"cpu": "2", "odd": "1"}});
+    desk.apply(&super::leases::leases(), "a", "q.m1", lease).unwrap();
     let told = desk.sample();
+    let of_m1 = "{federatedresourcequota=\"q\",namespace=\"a\",cluster=\"m1\",resource=\"cpu\"}";
+    for (metric, amount) in [("lent", "1.5"), ("lent_used", "0.25"), ("waiting", "2")] {
+        let line = format!("bursar_federated_quota_{metric}{of_m1} {amount}");
+        assert!(told.lines().any(|one| one == line), "{line}\n{told}");
+    }
+    assert!(!told.contains("resource=\"odd\""), "{told}");
     for line in [
         "bursar_federated_quota_limit{federatedresourcequota=\"q\",namespace=\"a\",resource=\"memory\"} 1073741824",
-        "bursar_federated_quota_used{federatedresourcequota=\"q\",namespace=\"a\",resource=\"cpu\"} 0.0003",
+        "bursar_federated_quota_used{federatedresourcequota=\"q\",namespace=\"a\",resource=\"cpu\"} 1.5003",
         "bursar_resource_bindings{namespace=\"a\",reason=\"QuotaExceeded\"} 1",
         "bursar_resource_bindings{namespace=\"a\",reason=\"Pending\"} 1",
         "bursar_resource_bindings_evicting{namespace=\"a\"} 1",

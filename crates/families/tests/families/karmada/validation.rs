@@ -80,7 +80,7 @@ fn bindings_that_cannot_be_counted_are_refused() {
         desk.apply(&bindings(), "a", "web", binding)
     };
     spec(&|_| ()).unwrap();
-    let cases: [Case<'_>; 11] = [
+    let cases: [Case<'_>; 17] = [
         (
             &|spec| spec["replicaRequirements"]["resourceRequest"]["cpu"] = json!("-1"),
             "must be greater than or equal to 0",
@@ -115,6 +115,20 @@ fn bindings_that_cannot_be_counted_are_refused() {
             "can be counted",
         ),
         (&|spec| spec["resource"] = json!("web"), "spec cannot be read"),
+        // What others run is theirs.
+        (
+            &|spec| spec["resource"]["namespace"] = json!("b"),
+            "spec.resource.namespace: Invalid value: \"b\": a ResourceBinding is for a template of its own namespace",
+        ),
+        // A cluster's name goes into the names of accounts.
+        (&|spec| spec["clusters"][0]["name"] = json!("m1/evicted"), "spec.clusters[0].name: Invalid value"),
+        (&|spec| spec["clusters"][0]["name"] = json!("M1"), "spec.clusters[0].name: Invalid value"),
+        (&|spec| spec["clusters"][0]["name"] = json!(""), "must be not empty"),
+        (&|spec| spec["clusters"][0]["name"] = json!("m".repeat(49)), "must be no more than 48 characters"),
+        (
+            &|spec| spec["gracefulEvictionTasks"] = json!([{"fromCluster": "m1/evicted"}]),
+            "spec.gracefulEvictionTasks[0].fromCluster: Invalid value",
+        ),
     ];
     for (change, expected) in cases {
         let said = spec(change).expect_err(expected);

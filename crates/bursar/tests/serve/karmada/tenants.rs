@@ -1,0 +1,120 @@
+//! Whoever may write in a namespace: what they can say of bindings and leases, and what comes of what they forge.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::fleet::{Fleet, condition, until, until_gone};
+use super::{TEAM, api, bindings, create, deployments, edit, leases, policies, quotas};
+
+const MARK: &str = "resourcetemplate.karmada.io/fingerprint";
+
+/// So many pods of a CPU each.
+fn deployment(replicas: u32) -> Value {
+    let resources = json!({"requests": {"cpu": "1"}});
+    let template = json!({
+        "metadata": {"labels": {"app": "w"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    });
+    json!({"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template})
+}
+
+/// A binding by hand, which nobody schedules.
+fn by_hand(template: &str, cpu: &str, replicas: u32) -> Value {
+    json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": TEAM, "name": template},
+        "replicas": replicas, "replicaRequirements": {"resourceRequest": {"cpu": cpu}},
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+        "clusters": [{"name": "m1", "replicas": replicas}], "schedulerName": "mine",
+    })
+}
+
+fn is_forbidden(done: kube::Result<DynamicObject>) -> bool {
+    matches!(done, Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("federatedresourcequotas"))
+}
+
+/// To say what is charged takes the right to change the quota; the built-in roles have what users of the quota need, and not that.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_what_is_charged_may_change_the_quota() {
+    let fleet = Fleet::start(&[], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}, "elastic": {"chunk": {"cpu": "1"}}})).await;
+    let lease = json!({"quota": "q", "clusterName": "gone", "hard": {"cpu": "1"}});
+    let group = "rbac.authorization.k8s.io";
+    let roles = super::kind(group, "v1", "RoleBinding", "rolebindings");
+    let subjects = json!([{"kind": "User", "name": "tenant", "apiGroup": group}]);
+    for role in ["edit", "writes-bindings"] {
+        let object = json!({
+            "apiVersion": roles.api_version, "kind": roles.kind, "metadata": {"name": role}, "subjects": subjects,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        });
+        api(&fleet.client, &roles).create(&PostParams::default(), &crate::object(object)).await.expect("a binding");
+    }
+    let cluster_role = super::kind(group, "v1", "ClusterRole", "clusterroles");
+    let rules = json!([{"apiGroups": ["work.karmada.io", "policy.karmada.io"],
+        "resources": ["resourcebindings", "resourcebindings/status", "federatedquotaleases"], "verbs": ["*"]}]);
+    let object = json!({
+        "apiVersion": cluster_role.api_version, "kind": cluster_role.kind,
+        "metadata": {"name": "writes-bindings"}, "rules": rules,
+    });
+    let all: Api<DynamicObject> = Api::all_with(fleet.client.clone(), &cluster_role);
+    all.create(&PostParams::default(), &crate::object(object)).await.expect("a role");
+    let mut config = fleet.centre.config().await;
+    config.auth_info.impersonate = Some("tenant".into());
+    let tenant = kube::Client::try_from(config).expect("a client");
+    let policy = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
+    create(&tenant, &policies(), "p", policy).await.expect("where workloads go is theirs to say");
+    api(&tenant, &quotas()).get("q").await.expect("what limits them may be seen");
+    assert!(is_forbidden(create(&tenant, &bindings(), "mine", by_hand("w", "1", 1)).await));
+    assert!(is_forbidden(create(&tenant, &leases(), "q.gone", lease.clone()).await));
+    fleet.create(&bindings(), "theirs", by_hand("w", "1", 2)).await;
+    for patch in [
+        json!({"spec": {"replicaRequirements": {"resourceRequest": {"cpu": "0"}}}}),
+        json!({"spec": {"clusters": []}}),
+        json!({"metadata": {"finalizers": ["a.b/c"]}}),
+        json!({"metadata": {"annotations": {MARK: "1"}}}),
+    ] {
+        assert!(is_forbidden(edit(&tenant, &bindings(), "theirs", patch).await));
+    }
+    let status = Patch::Merge(json!({"status": {"conditions": []}}));
+    let told = api(&tenant, &bindings()).patch_status("theirs", &PatchParams::default(), &status).await;
+    told.expect("a status charges nothing");
+    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
+    assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "2");
+}
+
+/// Who has that right, too, can neither reach what others run nor have more run than is charged.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forged_is_not_run() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    let there = fleet.members[0].client.clone();
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}})).await;
+    let namespaces: Api<Namespace> = Api::all(fleet.client.clone());
+    let other = crate::object(json!({"metadata": {"name": "other"}}));
+    namespaces.create(&PostParams::default(), &other).await.expect("a namespace");
+    let mut foreign = by_hand("web", "0", 0);
+    foreign["resource"]["namespace"] = json!("other");
+    let refused = create(&fleet.client, &bindings(), "foreign", foreign).await.expect_err("others' workloads");
+    assert!(refused.to_string().contains("a template of its own namespace"), "{refused}");
+    // The mark of a template says that a binding was made from it; it is no leave to be charged for less.
+    fleet.create(&deployments(), "big", deployment(50)).await;
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "big"}]);
+    fleet.create(&policies(), "p", json!({"resourceSelectors": selectors})).await;
+    let marked = fleet.until(&bindings(), "big-deployment", |one| one.metadata.annotations.is_some()).await;
+    let mark = marked.metadata.annotations.expect("marks")[MARK].clone();
+    let forged = json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "forged", "annotations": {MARK: mark}}, "spec": by_hand("big", "0", 50),
+    });
+    api(&fleet.client, &bindings()).create(&PostParams::default(), &crate::object(forged)).await.expect("a binding");
+    // One that says what its template asks for arrives, and stays charged until the member has let go of it.
+    fleet.create(&deployments(), "web", deployment(3)).await;
+    fleet.create(&bindings(), "web", by_hand("web", "1", 3)).await;
+    fleet.until(&bindings(), "web", |one| condition(one, "FullyApplied") == "True").await;
+    until(&there, &deployments(), "web", |one| one.data["spec"]["replicas"] == 3).await;
+    let held = fleet.until(&bindings(), "web", |one| one.metadata.finalizers.is_some()).await;
+    assert_eq!(held.metadata.finalizers.expect("finalizers"), ["karmada.io/binding-controller"]);
+    api(&fleet.client, &bindings()).delete("web", &DeleteParams::default()).await.expect("deleted");
+    until_gone(&fleet.client, &bindings(), "web").await;
+    assert!(api(&there, &deployments()).get_opt("web").await.expect("an answer").is_none());
+    assert!(api(&there, &deployments()).get_opt("big").await.expect("an answer").is_none(), "nobody is charged for it");
+}

@@ -1,0 +1,34 @@
+//! What else somebody has to be allowed who writes what quotas are charged by, or what members keep to.
+
+use serde_json::Value;
+
+use super::{BINDINGS, LEASES, QUOTAS, SLICES};
+use crate::{Change, Plural, Right};
+
+/// Whoever writes a binding, or a lease, says what is charged, and what no more: that takes the right to change the quotas of the
+/// namespace, who could as well raise them. A slice says what the control plane lent, which no namespace's own Role is to change.
+pub fn of_what_is_charged(change: &Change<'_>) -> Option<Right> {
+    let is = |kind: &Plural| kind.is(change.resource);
+    let is_said = match change.new {
+        Some(new) => said(change.old) != said(new),
+        // A binding that is deleted stays until what it placed is gone; the others are gone at once.
+        None => !is(&BINDINGS),
+    };
+    let to_update = |of: &Plural, namespace: &str| Right {
+        verb: "update",
+        resource: of.resource(),
+        namespace: namespace.to_owned(),
+        name: String::new(),
+    };
+    match is_said {
+        true if is(&BINDINGS) || is(&LEASES) => Some(to_update(&QUOTAS, change.namespace)),
+        true if is(&SLICES) => Some(to_update(&SLICES, "")),
+        _ => None,
+    }
+}
+
+/// All of an object but its status, and what nobody goes by.
+fn said(object: &Value) -> [Option<&Value>; 4] {
+    ["/spec", "/metadata/annotations", "/metadata/finalizers", "/metadata/ownerReferences"]
+        .map(|part| object.pointer(part))
+}
