@@ -23,11 +23,12 @@ pub fn candidates<'a>(
     spec: &BindingSpec,
     placement: &Value,
     clusters: &'a [Cluster],
+    goes_back: bool,
 ) -> Result<Vec<Candidate<'a>>, Misfit> {
     let mut why_not: BTreeMap<String, usize> = BTreeMap::new();
     let mut candidates = Vec::new();
     for cluster in clusters {
-        match obstacle(spec, placement, cluster) {
+        match obstacle(spec, placement, cluster, goes_back) {
             Some(why) => *why_not.entry(why).or_default() += 1,
             None => {
                 let has = spec.clusters.iter().find(|target| target.name == cluster.name);
@@ -43,7 +44,7 @@ pub fn candidates<'a>(
     Err(Misfit::NoClusterFit(format!("0/{} clusters are available: {reasons}.", clusters.len())))
 }
 
-fn obstacle(spec: &BindingSpec, placement: &Value, cluster: &Cluster) -> Option<String> {
+fn obstacle(spec: &BindingSpec, placement: &Value, cluster: &Cluster, goes_back: bool) -> Option<String> {
     let is_there = spec.is_on(&cluster.name);
     let kind = (spec.resource.api_version.clone(), spec.resource.kind.clone());
     if cluster.is_leaving {
@@ -52,7 +53,7 @@ fn obstacle(spec: &BindingSpec, placement: &Value, cluster: &Cluster) -> Option<
     if !is_chosen(placement, cluster) {
         return Some("cluster(s) did not match the placement cluster affinity constraint".into());
     }
-    if spec.graceful_eviction_tasks.iter().any(|task| task.from_cluster == cluster.name) {
+    if !goes_back && spec.graceful_eviction_tasks.iter().any(|task| task.from_cluster == cluster.name) {
         return Some("cluster(s) is in the process of eviction".into());
     }
     if !is_there && cluster.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&kind)) {

@@ -48,11 +48,19 @@ struct Candidate<'a> {
     room: u64,
 }
 
-/// Where a binding goes.
+/// Where a binding goes. What was evicted goes somewhere else; where there is nowhere else, it goes back to clusters that may have it
+/// again: nothing else would ever end its evictions.
 pub fn place(spec: &BindingSpec, uid: &str, clusters: &[Cluster]) -> Result<Vec<Target>, Misfit> {
+    place_in(spec, uid, clusters, false).or_else(|misfit| match spec.graceful_eviction_tasks.is_empty() {
+        true => Err(misfit),
+        false => place_in(spec, uid, clusters, true).map_err(|_| misfit),
+    })
+}
+
+fn place_in(spec: &BindingSpec, uid: &str, clusters: &[Cluster], goes_back: bool) -> Result<Vec<Target>, Misfit> {
     let nothing = Value::Null;
     let placement = spec.placement.as_ref().unwrap_or(&nothing);
-    let mut candidates = filter::candidates(spec, placement, clusters)?;
+    let mut candidates = filter::candidates(spec, placement, clusters, goes_back)?;
     for candidate in &mut candidates {
         candidate.room = room(spec, candidate);
     }

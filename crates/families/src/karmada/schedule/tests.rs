@@ -95,8 +95,15 @@ fn why_no_cluster_fits() {
     let mut evicting = binding(1, json!({}), &[]);
     evicting.graceful_eviction_tasks =
         vec![crate::karmada::binding::EvictionTask { from_cluster: "m1".into(), ..Default::default() }];
-    clusters[1].taints.clear();
     assert!(shown(place(&evicting, "u", &clusters[1..2])).contains("in the process of eviction"));
+    clusters[1].taints.clear();
+    // Well again, a cluster gets back what nobody else can have, and only that.
+    assert_eq!(shown(place(&evicting, "u", &clusters[1..2])), "m1=1");
+    let other = Cluster { name: "m9".into(), ..Cluster::default() };
+    assert_eq!(shown(place(&evicting, "u", &[clusters[1].clone(), other.clone()])), "m9=1");
+    let full = Cluster { left: Some(BTreeMap::from([("pods".into(), Amount::ZERO)])), ..other };
+    evicting.placement = Some(dynamic());
+    assert_eq!(shown(place(&evicting, "u", &[clusters[1].clone(), full])), "m1=1");
     let few = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2}]});
     assert!(
         shown(place(&binding(1, few, &[]), "u", &clusters[1..2])).contains("less than spreadConstraint.MinGroups 2")
