@@ -1,8 +1,8 @@
 //! What a workload asks for, how a part of it is written for one cluster, and whether it is well: by kind, without a clock and
 //! without anything but the object.
 //!
-//! Deployment, StatefulSet, ReplicaSet, Job and Pod have one pod template; FlinkDeployment and SparkApplication have components,
-//! in units of their own. Anything else asks for nothing and goes to every cluster as it is.
+//! Deployment, StatefulSet, ReplicaSet, ReplicationController, Job and Pod have one pod template; FlinkDeployment and SparkApplication have
+//! components, in units of their own, and what a CronJob runs is one. Anything else asks for nothing and goes to every cluster as it is.
 
 mod flink;
 mod memory;
@@ -42,7 +42,9 @@ enum Kind {
     Deployment,
     StatefulSet,
     ReplicaSet,
+    ReplicationController,
     Job,
+    CronJob,
     Pod,
     Flink,
     Spark,
@@ -56,7 +58,9 @@ impl Kind {
             ("apps", "Deployment") => Kind::Deployment,
             ("apps", "StatefulSet") => Kind::StatefulSet,
             ("apps", "ReplicaSet") => Kind::ReplicaSet,
+            ("", "ReplicationController") => Kind::ReplicationController,
             ("batch", "Job") => Kind::Job,
+            ("batch", "CronJob") => Kind::CronJob,
             ("", "Pod") => Kind::Pod,
             ("flink.apache.org", "FlinkDeployment") => Kind::Flink,
             ("sparkoperator.k8s.io", "SparkApplication") => Kind::Spark,
@@ -68,21 +72,34 @@ impl Kind {
 /// What a template asks for. An error names what cannot be counted; such a template is not placed anywhere.
 pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
     match Kind::of(template) {
-        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet => {
+        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => {
             let replicas = count(at(template, &["spec", "replicas"]), 1, "spec.replicas")?;
             Ok(Wants { replicas, requirements: pods(at(template, &["spec", "template"]))?, components: Vec::new() })
         }
         Kind::Job => {
-            let parallelism = count(at(template, &["spec", "parallelism"]), 1, "spec.parallelism")?;
-            let completions = count(at(template, &["spec", "completions"]), u32::MAX, "spec.completions")?;
             let requirements = pods(at(template, &["spec", "template"]))?;
-            Ok(Wants { replicas: parallelism.min(completions), requirements, components: Vec::new() })
+            Ok(Wants { replicas: at_once(template)?, requirements, components: Vec::new() })
+        }
+        // One run, which a cluster has as a whole.
+        Kind::CronJob => {
+            let nothing = Value::Null;
+            let job = at(template, &["spec", "jobTemplate"]).unwrap_or(&nothing);
+            let replica_requirements = pods(at(job, &["spec", "template"]))?;
+            let run = Component { name: "job".into(), replicas: at_once(job)?, replica_requirements };
+            Ok(Wants { components: vec![run], ..Wants::default() })
         }
         Kind::Pod => Ok(Wants { replicas: 1, requirements: pods(Some(template))?, components: Vec::new() }),
         Kind::Flink => Ok(Wants { components: flink::components(template)?, ..Wants::default() }),
         Kind::Spark => Ok(Wants { components: spark::components(template, reserve)?, ..Wants::default() }),
         Kind::Other => Ok(Wants::default()),
     }
+}
+
+/// How many pods of a Job run at the same time.
+fn at_once(job: &Value) -> Result<u32, String> {
+    let parallelism = count(at(job, &["spec", "parallelism"]), 1, "spec.parallelism")?;
+    let completions = count(at(job, &["spec", "completions"]), u32::MAX, "spec.completions")?;
+    Ok(parallelism.min(completions))
 }
 
 /// How many pods of a component may come to run beside those that are asked for, where the template says so.
@@ -202,7 +219,7 @@ pub fn revise(template: &mut Value, target: &Target, all: &[Target]) {
         return;
     }
     match Kind::of(template) {
-        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet => {
+        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => {
             template["spec"]["replicas"] = json!(target.replicas);
         }
         Kind::Job => {
@@ -249,7 +266,9 @@ pub fn health(object: &Value) -> Health {
             let seen = number(&["status", "observedGeneration"]) >= number(&["metadata", "generation"]);
             is(seen && number(&["status", "availableReplicas"]) >= wanted)
         }
-        Kind::StatefulSet | Kind::ReplicaSet => is(number(&["status", "readyReplicas"]) >= wanted),
+        Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => {
+            is(number(&["status", "readyReplicas"]) >= wanted)
+        }
         Kind::Job => is(!kinds::conditions::of(object, "Failed").is_some_and(|one| one["status"] == "True")),
         Kind::Pod => match text(object, &["status", "phase"]) {
             "Running" | "Succeeded" => Health::Healthy,
@@ -270,7 +289,7 @@ pub fn health(object: &Value) -> Health {
             "FAILED" | "SUBMISSION_FAILED" => Health::Unhealthy,
             _ => Health::Unknown,
         },
-        Kind::Other => Health::Healthy,
+        Kind::CronJob | Kind::Other => Health::Healthy,
     }
 }
 
@@ -290,7 +309,7 @@ const ADDED: [&str; 9] = [
 /// What a template's status says of all clusters together; `None` where that is nothing.
 pub fn aggregate(template: &Value, told: &[(&str, &Value)]) -> Option<Value> {
     match (Kind::of(template), told) {
-        (Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::Job, _) => {
+        (Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController | Kind::Job, _) => {
             let mut status = Map::new();
             for field in ADDED {
                 let values = told.iter().filter_map(|(_, status)| status.get(field)?.as_i64()).collect::<Vec<_>>();

@@ -190,3 +190,26 @@ fn what_the_first_server_gave_stays_with_it() {
     prune(&mut job);
     assert_eq!(job["spec"], json!({"template": {"metadata": {"labels": {"app": "j"}}}}));
 }
+
+#[test]
+fn what_runs_pods_is_counted_by_whatever_kind() {
+    let pods = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}});
+    let mut controller = json!({
+        "apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "w"},
+        "spec": {"replicas": 3, "template": pods},
+    });
+    let asked = wants(&controller, Reserve::Initial).unwrap();
+    assert_eq!((asked.replicas, asked.components.len()), (3, 0));
+    assert_eq!(asked.requirements.unwrap().resource_request["cpu"], "2");
+    revise(&mut controller, &Target { name: "m1".into(), replicas: 1, components: Vec::new() }, &[]);
+    assert_eq!(controller["spec"]["replicas"], 1);
+    let job = |parallelism: u32| json!({"parallelism": parallelism, "completions": 5, "template": pods});
+    let cron = |parallelism: u32| json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": job(parallelism)}}});
+    for (parallelism, at_once) in [(4, 4), (9, 5), (0, 0)] {
+        let asked = wants(&cron(parallelism), Reserve::Initial).unwrap();
+        assert_eq!((asked.replicas, asked.requirements), (0, None), "it is not divided");
+        assert_eq!((&*asked.components[0].name, asked.components[0].replicas), ("job", at_once));
+        let request = asked.components[0].replica_requirements.as_ref().unwrap();
+        assert_eq!(request.resource_request["cpu"], "2");
+    }
+}
