@@ -92,7 +92,7 @@ async fn case_2a_executors_of_all_members_stay_inside_the_quota() {
     fleet.until(&bindings(), "driver-deployment", |one| placed(one) == ["m1"]).await;
     let mut dice = Dice(7);
     let (mut most, mut waited) = (0, false);
-    for _ in 0..80 {
+    for _ in 0..400 {
         let client = &clients[usize::from(dice.below(2) == 0)];
         let executors: Vec<Pod> = all(client)
             .await
