@@ -118,3 +118,47 @@ async fn what_is_forged_is_not_run() {
     assert!(api(&there, &deployments()).get_opt("web").await.expect("an answer").is_none());
     assert!(api(&there, &deployments()).get_opt("big").await.expect("an answer").is_none(), "nobody is charged for it");
 }
+
+/// A policy makes no more than one binding for an object, and comes to rest: whatever versions of its kind it names, and though every
+/// binding makes events.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_comes_to_rest() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version =
+        |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
+    let definitions =
+        super::kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+    let definition = json!({
+        "apiVersion": definitions.api_version, "kind": definitions.kind, "metadata": {"name": "things.x.example"},
+        "spec": {
+            "group": "x.example", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+            "versions": [version("v1", true), version("v2", false)],
+        },
+    });
+    let all: Api<DynamicObject> = Api::all_with(fleet.client.clone(), &definitions);
+    all.create(&PostParams::default(), &crate::object(definition)).await.expect("a definition");
+    let selectors = json!([
+        {"apiVersion": "x.example/v2", "kind": "Thing"}, {"apiVersion": "x.example/v1", "kind": "Thing"},
+        {"apiVersion": "v1", "kind": "Event"}, {"apiVersion": "events.k8s.io/v1", "kind": "Event"},
+    ]);
+    let nowhere = json!({"clusterAffinity": {"clusterNames": ["nowhere"]}});
+    fleet.create(&policies(), "p", json!({"resourceSelectors": selectors, "placement": nowhere})).await;
+    let things = super::kind("x.example", "v1", "Thing", "things");
+    let mut generations = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        let made = async {
+            while create(&fleet.client, &things, name, json!({})).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(crate::harness::PATIENCE, made).await.expect("the kind is served");
+        let waits = |one: &DynamicObject| super::scheduled(one).0 == "NoClusterFit";
+        fleet.until(&bindings(), &format!("{name}-thing"), waits).await;
+        let first = api(&fleet.client, &bindings()).get("one-thing").await.expect("a binding");
+        generations.push((first.metadata.generation, first.data["spec"]["resource"]["apiVersion"].clone()));
+    }
+    assert!(generations.iter().all(|one| *one == (Some(1), json!("x.example/v1"))), "{generations:?}");
+    let all = api(&fleet.client, &bindings()).list(&Default::default()).await.expect("bindings").items;
+    assert!(all.iter().all(|one| one.data["spec"]["resource"]["kind"] == "Thing"), "events are bound");
+}

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::super::interpret::{self, Wants};
 use super::super::{Settings, policy};
 use super::kind::{
-    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, is_ours, namespace_of,
-    policies, quotas, template_mark, whole, within,
+    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
+    quotas, stays_here, template_mark, whole, within,
 };
 use super::standing::{recorder, tell};
 use super::watch::{Mirror, Watch};
@@ -114,7 +114,7 @@ impl Detector {
         named.dedup();
         for kind in named {
             let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
-            if self.templates.contains_key(&kind) || is_ours(&kind.0) || self.templates.len() >= KINDS_MAX {
+            if self.templates.contains_key(&kind) || stays_here(&kind.0, &kind.1) || self.templates.len() >= KINDS_MAX {
                 continue;
             }
             let wanted = GroupVersionKind::gvk(group, version, &kind.1);
@@ -165,6 +165,10 @@ impl Detector {
             self.done.insert(key, seen);
             return true;
         };
+        if self.is_bound_as_another(kind, &key, policies) {
+            self.done.insert(key, seen);
+            return true;
+        }
         match self.bind(&template_value, policy, binding.as_deref(), &binding_name).await {
             Ok(is_written) => {
                 self.refused.remove(&key);
@@ -186,6 +190,15 @@ impl Detector {
                 false
             }
         }
+    }
+
+    /// Whether a template that is served under several versions is selected under an earlier one, too: it has one binding, which
+    /// would be written for the one and the other in turn.
+    fn is_bound_as_another(&self, kind: &Kind, (_, namespace, name): &Key, policies: &[&Value]) -> bool {
+        let group = |kind: &Kind| kind.0.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+        let others = self.templates.range(..kind).filter(|(other, _)| other.1 == kind.1 && group(other) == group(kind));
+        let mut selected = others.filter_map(|(_, mirror)| Some(whole(&*mirror.get(namespace, name)?, &mirror.kind)));
+        selected.any(|template| policy::best(&template, policies.iter().copied()).is_some())
     }
 
     /// A number for the quotas of a namespace, with what is used of them.

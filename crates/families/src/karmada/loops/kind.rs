@@ -75,9 +75,10 @@ pub fn within(client: &Client, of: &ApiResource, namespace: &str) -> Api<Dynamic
     }
 }
 
-/// Whether a kind is one of those that are made here, and are not sent elsewhere.
-pub fn is_ours(api_version: &str) -> bool {
-    api_version.split_once('/').is_some_and(|(group, _)| group.ends_with("karmada.io"))
+/// Whether objects of a kind are not sent elsewhere: those that are made here, and events, of which every binding makes more.
+pub fn stays_here(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    group.ends_with("karmada.io") || (kind == "Event" && matches!(group, "" | "events.k8s.io"))
 }
 
 /// The namespace of a cluster's Works.

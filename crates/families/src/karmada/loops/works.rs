@@ -21,7 +21,7 @@ use super::super::binding::{BindingSpec, Target};
 use super::super::interpret;
 use super::kind::{
     BINDING_FINALIZER, MANAGED, TEMPLATE_MARK, WORK_BINDING_NAME, WORK_BINDING_NAMESPACE, WORK_FINALIZER, annotation,
-    bindings, cluster_of, clusters, fingerprint, is_leaving, is_ours, namespace_of, template_mark, whole, within,
+    bindings, cluster_of, clusters, fingerprint, is_leaving, namespace_of, stays_here, template_mark, whole, within,
     work_namespace, works,
 };
 use super::standing::is_passing;
@@ -212,7 +212,7 @@ impl Works {
     /// The template of a binding: an object of the binding's own namespace, and none of ours.
     async fn template(&self, spec: &BindingSpec, namespace: &str) -> kube::Result<Option<Value>> {
         let resource = &spec.resource;
-        if namespace.is_empty() || is_ours(&resource.api_version) {
+        if namespace.is_empty() || stays_here(&resource.api_version, &resource.kind) {
             return Ok(None);
         }
         let key = (resource.api_version.clone(), resource.kind.clone());
