@@ -228,7 +228,7 @@ fn monitoring_is_told_exact_amounts_and_how_bindings_stand() {
     desk.apply(&bindings(), "a", "odd", odd).unwrap();
     let mut lease = json!({"spec": {"quota": "q", "clusterName": "m1", "hard": {"cpu": "1500m"}}});
     lease["status"] = json!({"used": {"cpu": "250m"}, "waiting": {"cpu": "2", "odd": "1"}});
-    desk.apply(&super::leases::leases(), "a", "q.m1", lease).unwrap();
+    desk.apply(&leases::leases(), "a", "q.m1", lease).unwrap();
     let told = desk.sample();
     let of_m1 = "{federatedresourcequota=\"q\",namespace=\"a\",cluster=\"m1\",resource=\"cpu\"}";
     for (metric, amount) in [("lent", "1.5"), ("lent_used", "0.25"), ("waiting", "2")] {
