@@ -18,7 +18,7 @@ struct Context {
     known: Store<DynamicObject>,
     /// The reason last told of each claim.
     told: Mutex<HashMap<String, String>>,
-    recorder: Recorder,
+    client: Client,
     started: jiff::Timestamp,
 }
 
@@ -31,14 +31,7 @@ pub async fn run(client: Client) {
     let all_claims: Api<DynamicObject> = Api::all_with(client.clone(), &claims);
     let controller = Controller::new_with(all_claims, watcher::Config::default(), claims.clone());
     let known = controller.store();
-    let reporter = Reporter { controller: "resourcequotaclaims".into(), instance: None };
-    let context = Context {
-        recorder: Recorder::new(client, reporter),
-        claims,
-        known,
-        told: Mutex::default(),
-        started: jiff::Timestamp::now(),
-    };
+    let context = Context { client, claims, known, told: Mutex::default(), started: jiff::Timestamp::now() };
     drive(controller, reconcile, Arc::new(context), "claims on quota").await;
 }
 
@@ -72,8 +65,11 @@ async fn tell(claim: &DynamicObject, context: &Context) {
         (Some(before), "Granted") if before.starts_with("Denied") => event("QuotaAvailable", &status("message"), false),
         _ => return,
     };
+    // One recorder an event: it looks through all it has recorded before each, and nothing is told here twice.
+    let reporter = Reporter { controller: "resourcequotaclaims".into(), instance: None };
+    let recorder = Recorder::new(context.client.clone(), reporter);
     // An event that is lost is no reason to stop.
-    if let Err(error) = context.recorder.publish(&event, &claim.object_ref(&context.claims)).await {
+    if let Err(error) = recorder.publish(&event, &claim.object_ref(&context.claims)).await {
         tracing::debug!(%error, "an event was not recorded");
     }
 }
