@@ -69,7 +69,11 @@ const SHAPES: [Shape; 18] = [
         plural: APPS,
         short: &[],
         about: "An application of an organization.",
-        fields: &[("app", "string", "Its name."), VERSION_FIELD],
+        fields: &[
+            ("app", "string", "Its name."),
+            ("releases", "integer", "The highest number of its releases, where that one was deleted."),
+            VERSION_FIELD,
+        ],
         columns: &[("App", "app")],
     },
     Shape {
@@ -118,6 +122,7 @@ const SHAPES: [Shape; 18] = [
             ("state", "string", "queued, rolling, succeeded or failed."),
             ("message", "string", "Which way it goes, and why."),
             ("started_at_ms", "integer", "When it was asked for."),
+            ("env_version", "integer", "The version of the environment that it made."),
             VERSION_FIELD,
         ],
         columns: &[("App", "app"), ("Env", "env"), ("Release", "release"), ("State", "state"), ("Message", "message")],

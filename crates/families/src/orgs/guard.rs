@@ -75,6 +75,7 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
         None => deleted(change, view),
         Some(new) if change.old.is_null() => created(change, &new["spec"], view),
         Some(new) if INSTANCES.is(change.resource) => groups::leaves(change, new, view),
+        Some(new) if ENVS.is(change.resource) => scaled(change, new, view),
         Some(_) => Ok(()),
     }
 }
@@ -159,6 +160,9 @@ fn created(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Ref
         groups::enters(change, spec, view)?;
         return allocated(change, spec, view);
     }
+    if is(RESTORE_JOBS) && !has(view, SNAPSHOTS, org, text(spec, &["snapshot"])) {
+        return missing("snapshot_not_found", "snapshot", text(spec, &["snapshot"]));
+    }
     if is(EXEC_SESSIONS) && !has(view, INSTANCES, org, text(spec, &["instance"])) {
         return missing("instance_not_found", "instance", text(spec, &["instance"]));
     }
@@ -182,6 +186,28 @@ fn attached(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Re
     if desired > 1 {
         let why = format!("a process type with a volume has at most one replica, and this one has {desired}");
         return Err(conflict("volume_replica_limit", why));
+    }
+    Ok(())
+}
+
+/// A process type with a volume has at most one replica: also where the volume came between the request and this step.
+fn scaled(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refusal> {
+    let none = serde_json::Map::new();
+    let processes = new["spec"]["processes"].as_object().unwrap_or(&none);
+    let desired = |object: &Value, name: &str| object["spec"]["processes"][name]["desired"].as_i64().unwrap_or(0);
+    let grown = processes.keys().filter(|name| desired(new, name) > 1.max(desired(change.old, name)));
+    let grown: Vec<&String> = grown.collect();
+    if grown.is_empty() {
+        return Ok(());
+    }
+    for one in view.list(&ATTACHMENTS.resource(), change.namespace) {
+        let spec = &one["spec"];
+        let is_ours = env_name(text(spec, &["app"]), text(spec, &["env"])) == change.name;
+        if is_ours && grown.iter().any(|name| *name == text(spec, &["process_type"])) {
+            let why =
+                format!("process type {:?} has a volume: it has at most one replica", text(spec, &["process_type"]));
+            return Err(conflict("volume_replica_limit", why));
+        }
     }
     Ok(())
 }
@@ -233,6 +259,11 @@ fn deleted(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
                 return busy("volume_in_use", what);
             }
         }
+    }
+    let restores =
+        |spec: &Value| text(spec, &["snapshot"]) == name && super::usage::is_under_way(text(spec, &["status"]));
+    if is(SNAPSHOTS) && uses(RESTORE_JOBS, &restores) {
+        return busy("snapshot_in_use", "restores under way");
     }
     if is(ORGS) {
         for plural in [APPS, VOLUMES, INSTANCES] {

@@ -1,13 +1,13 @@
 //! Apps, their releases and their environments.
 
-use kinds::fields::text;
+use kinds::fields::{items, text};
 use serde_json::{Map, Value, json};
 
 use super::super::footprint::{CPU_MAX, MEMORY_BYTES_MAX};
 use super::super::names::*;
 use super::super::numbers;
 use super::body::{Body, check_name};
-use super::deploys::{SECRETS_MAX, is_secret_name};
+use super::deploys::{SECRET_NAMES_BYTES_MAX, SECRETS_MAX, is_secret_name};
 use super::problem::Problem;
 use super::work::{Asking, Done, Outcome};
 use super::{Given, VMM_OVERHEAD_BYTES};
@@ -58,9 +58,14 @@ pub fn create_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
         check_name("processes", name)?;
         processes.insert(name.clone(), read_process(name, process)?);
     }
+    let names = processes.values().flat_map(|process| items(process, &["secrets"])).filter_map(Value::as_str);
+    if names.map(str::len).sum::<usize>() > SECRET_NAMES_BYTES_MAX {
+        let why = format!("the names of secrets they need take more than {SECRET_NAMES_BYTES_MAX} bytes");
+        return Err(Problem::invalid("processes", why));
+    }
     let numbers = asking.list(RELEASES).into_iter().filter(|one| text(one.spec(), &["app"]) == app.name);
     let last = numbers.filter_map(|one| one.spec()["number"].as_i64()).max().unwrap_or(0);
-    let number = last.saturating_add(1);
+    let number = last.max(app.spec()["releases"].as_i64().unwrap_or(0)).saturating_add(1);
     let name = format!("{}.{number}", app.name);
     let spec = json!({"app": app.name, "number": number, "processes": processes});
     let mut out = Outcome::new(Done::Created);
@@ -127,6 +132,18 @@ pub fn delete_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
     }
     let mut out = Outcome::new(Done::Deleted);
     asking.delete(&mut out, &stored, "release.deleted", json!({}));
+    // A number is given once: instances, rollouts and whoever rolls back know releases by it.
+    let number = stored.spec()["number"].as_i64().unwrap_or(0);
+    if let Some(app) = asking.find(APPS, given.name("app"))
+        && app.spec()["releases"].as_i64().unwrap_or(0) < number
+        && !asking.list(RELEASES).iter().any(|one| {
+            text(one.spec(), &["app"]) == app.name && one.spec()["number"].as_i64().is_some_and(|other| other > number)
+        })
+    {
+        let mut spec = app.spec().clone();
+        spec["releases"] = json!(number);
+        asking.change(&mut out, &app, spec, &[("app.release_retired", json!({"number": number}))]);
+    }
     Ok(out)
 }
 

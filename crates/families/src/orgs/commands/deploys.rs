@@ -20,8 +20,9 @@ use crate::{Place, Plural};
 
 /// Finished rollouts of an environment that are kept.
 const DEPLOYS_KEPT: usize = 20;
-/// Secrets of one environment, and the bytes of all of them.
+/// Secrets of one environment, the bytes of all of them, and those of their names, which stand in every event of the environment.
 pub const SECRETS_MAX: usize = 256;
+pub const SECRET_NAMES_BYTES_MAX: usize = 16 * 1024;
 const SECRET_BYTES_MAX: usize = 256 * 1024;
 const SECRETS: Plural = Plural("", "secrets");
 
@@ -87,7 +88,7 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
         processes.insert(
             process_type.clone(),
             json!({
-                "desired": desired, "release": release.name, "unit": unit, "secrets_version": spec["secrets_version"],
+                "desired": desired, "release": release.name, "unit": takes(unit), "secrets_version": spec["secrets_version"],
             }),
         );
     }
@@ -113,6 +114,16 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
     }
     spec["processes"] = Value::Object(processes);
     begin(asking, &stored, spec, &release.name, kind, None)
+}
+
+/// What of a process an environment repeats: what one instance takes, and which secrets it needs. An environment stands in each of
+/// its events, before and after, so that what only instances want to know, such as a long command, stays with the release.
+fn takes(process: &Value) -> Value {
+    let mut unit = process.clone();
+    if let Some(fields) = unit.as_object_mut() {
+        fields.retain(|field, _| !matches!(field.as_str(), "command" | "port"));
+    }
+    unit
 }
 
 /// Begins a rollout towards what `spec` says.
@@ -169,10 +180,12 @@ fn begin(
     spec["changed_seq"] = json!(asking.around.now_ms);
     out.surges_or_nothing = policy == SurgePolicy::Reject;
     let message = message(&modes, &asking.around.no_surge_for, &drained);
+    // Whoever sees an environment of an earlier version does not see this rollout in it yet.
+    let env_version = stored.version().saturating_add(i64::try_from(events.len()).unwrap_or(i64::MAX));
     let body = json!({
         "app": spec["app"], "env": spec["env"], "kind": kind, "release": release, "processes": modes,
         "state": if modes.is_empty() { "succeeded" } else { "queued" }, "message": message,
-        "started_at_ms": asking.around.now_ms,
+        "started_at_ms": asking.around.now_ms, "env_version": env_version,
     });
     let payload = json!({"release": release, "kind": kind, "message": message});
     let object = asking.create(&mut out, DEPLOYS, &deploy, body, "deploy.created", payload);
@@ -290,8 +303,11 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
     let values = body.required("secrets")?.as_object();
     let values = values.ok_or_else(|| Problem::invalid("secrets", "it is not an object of names and texts"))?;
     let bytes: usize = values.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
-    if values.len() > SECRETS_MAX || bytes > SECRET_BYTES_MAX {
-        let why = format!("there may be {SECRETS_MAX} of them, and {SECRET_BYTES_MAX} bytes in all");
+    let names: usize = values.keys().map(String::len).sum();
+    if values.len() > SECRETS_MAX || bytes > SECRET_BYTES_MAX || names > SECRET_NAMES_BYTES_MAX {
+        let why = format!(
+            "there may be {SECRETS_MAX} of them, {SECRET_BYTES_MAX} bytes in all and {SECRET_NAMES_BYTES_MAX} in their names"
+        );
         return Err(Problem::invalid("secrets", why));
     }
     if let Some((name, _)) = values.iter().find(|(name, value)| !is_secret_name(name) || !value.is_string()) {
@@ -314,7 +330,9 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
     for process in spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
         process["secrets_version"] = json!(version);
     }
-    let mut out = begin(asking, &stored, spec, &release, "secrets", None)?;
+    // Also where nothing runs yet: every change of an environment is told.
+    let told = ("env.secrets_set", json!({"version": version, "keys": keys}));
+    let mut out = begin(asking, &stored, spec, &release, "secrets", Some(told))?;
     match asking.find(SECRET_BUNDLES, &name) {
         Some(old) => {
             let kept = text(old.spec(), &["secret"]).to_owned();

@@ -40,7 +40,12 @@ pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
     }
     let volumes = match body.get("volumes") {
         None => Vec::new(),
-        Some(Value::Array(list)) if list.len() <= 16 => list.iter().filter_map(Value::as_str).collect(),
+        Some(Value::Array(list)) if list.len() <= 16 && list.iter().all(Value::is_string) => {
+            let mut names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        }
         Some(_) => return Err(Problem::invalid("volumes", "it is not a list of at most 16 volumes")),
     };
     let name = asking.new_id("i");
@@ -65,6 +70,15 @@ pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         }
         let reason = body.word("replaces_reason", &REASONS)?.unwrap_or("rollout_replace");
         change_state(asking, &mut out, &replaced, "stopped", reason);
+    }
+    // Where a volume is first mounted it is, from then on.
+    for volume in &volumes {
+        let Some(volume) = asking.find(VOLUMES, volume) else { continue };
+        if text(volume.spec(), &["home_node"]).is_empty() {
+            let mut spec = volume.spec().clone();
+            spec["home_node"] = json!(node);
+            asking.change(&mut out, &volume, spec, &[("volume.home_set", json!({"home_node_id": node}))]);
+        }
     }
     let payload = json!({
         "instance_id": name, "node_id": node, "desired_state": "running", "release_id": process["release"],

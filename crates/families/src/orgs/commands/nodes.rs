@@ -5,10 +5,11 @@ use serde_json::json;
 
 use super::super::names::*;
 use super::super::numbers::NUMBER_MAX;
+use super::super::scheduler::board::{NO_PREFIX, prefix_of, said_prefix};
 use super::Given;
 use super::body::{Body, check_name};
 use super::problem::Problem;
-use super::work::{Asking, Done, Outcome};
+use super::work::{Asking, Done, Outcome, Stored};
 
 pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let known = ["allocatable_memory_bytes", "cpu_cores", "ipv6_prefix", "addresses_max"];
@@ -18,9 +19,10 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
     let memory = body.whole("allocatable_memory_bytes", 0, NUMBER_MAX)?;
     let memory = memory.ok_or_else(|| Problem::invalid("allocatable_memory_bytes", "it is missing"))?;
     let cores = body.whole("cpu_cores", 1, 65_536)?.ok_or_else(|| Problem::invalid("cpu_cores", "it is missing"))?;
+    let prefix = body.text("ipv6_prefix")?.unwrap_or(NO_PREFIX);
+    check_prefix(asking, name, prefix)?;
     let mut spec = json!({
-        "allocatable_memory_bytes": memory, "cpu_cores": cores, "state": "active",
-        "ipv6_prefix": body.text("ipv6_prefix")?.unwrap_or("fd00::"),
+        "allocatable_memory_bytes": memory, "cpu_cores": cores, "state": "active", "ipv6_prefix": prefix,
         "addresses_max": body.whole("addresses_max", 0, 65_535)?.unwrap_or(65_535),
     });
     let mut out = Outcome::new(Done::Created);
@@ -37,6 +39,20 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         }
     };
     Ok(out.showing(&object))
+}
+
+/// No two instances have one address, and so no two nodes one prefix.
+fn check_prefix(asking: &Asking<'_>, node: &str, prefix: &str) -> Result<(), Problem> {
+    if prefix == NO_PREFIX {
+        return Ok(());
+    }
+    let wrong = || Problem::invalid("ipv6_prefix", "it is no prefix of 64 bits: write fd12:3456:789a:1::/64");
+    let bits = said_prefix(prefix).ok_or_else(wrong)?;
+    let same = |one: &&Stored| one.name != node && prefix_of(&one.name, text(one.spec(), &["ipv6_prefix"])) == bits;
+    match asking.list(NODES).iter().find(same) {
+        None => Ok(()),
+        Some(other) => Err(Problem::conflict("prefix_in_use", format!("node {:?} has this prefix", other.name))),
+    }
 }
 
 pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {

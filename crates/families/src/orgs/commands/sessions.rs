@@ -29,15 +29,11 @@ pub fn grant(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Prob
     }
     let now_ms = asking.around.now_ms;
     let open: Vec<Stored> = asking.list(EXEC_SESSIONS).into_iter().filter(|one| is_open(one, now_ms)).collect();
-    let same = |field: &str| {
-        let wanted = text(instance.spec(), &[field]);
-        open.iter().filter(|one| text(one.spec(), &[field]) == wanted).count()
-    };
     let in_env = open
         .iter()
         .filter(|one| ["app", "env"].iter().all(|field| text(one.spec(), &[field]) == text(instance.spec(), &[field])));
     let in_instance = open.iter().filter(|one| text(one.spec(), &["instance"]) == instance.name).count();
-    if in_env.count() >= SESSIONS_PER_ENV_MAX || in_instance >= SESSIONS_PER_INSTANCE_MAX || same("app") > 1000 {
+    if in_env.count() >= SESSIONS_PER_ENV_MAX || in_instance >= SESSIONS_PER_INSTANCE_MAX {
         let why = format!(
             "there are {SESSIONS_PER_ENV_MAX} sessions at most in an environment, and {SESSIONS_PER_INSTANCE_MAX} in an instance"
         );

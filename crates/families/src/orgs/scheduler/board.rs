@@ -217,14 +217,20 @@ impl Board {
 /// Numbers of addresses on one node: those of an interface identifier are many more.
 const NUMBERS_MAX: u128 = u32::MAX as u128;
 
+/// What is written where nobody says a prefix: every node would have it.
+pub const NO_PREFIX: &str = "fd00::";
+
+/// A prefix as it is written, with its lower half empty.
+pub fn said_prefix(said: &str) -> Option<u128> {
+    let address = said.strip_suffix("/64").unwrap_or(said).parse::<Ipv6Addr>().ok()?;
+    Some(u128::from(address)).filter(|bits| bits & u128::from(u64::MAX) == 0 && *bits != 0)
+}
+
 /// The upper half of a node's addresses.
-fn prefix_of(node: &str, said: &str) -> u128 {
-    let given =
-        said.trim_end_matches("/64").parse::<Ipv6Addr>().ok().map(u128::from).map(|bits| bits & !u128::from(u64::MAX));
-    match given {
-        // What is said where nothing else is: every node would have it.
-        Some(bits) if bits != 0xfd00_u128 << 112 => bits,
-        _ => {
+pub fn prefix_of(node: &str, said: &str) -> u128 {
+    match said_prefix(said).filter(|_| said != NO_PREFIX) {
+        Some(bits) => bits,
+        None => {
             let hash = node
                 .bytes()
                 .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

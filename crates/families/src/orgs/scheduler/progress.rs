@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kinds::fields::text;
 use serde_json::{Value, json};
 
 use super::super::names::env_name;
@@ -51,8 +52,8 @@ pub(super) fn deploys(
     for (group, wants) in groups.iter().zip(wants).filter(|(group, _)| !group.deploy.is_empty()) {
         by_deploy.entry((&group.org, &group.deploy)).or_default().push((group, wants));
     }
-    let open = holdings.iter().flat_map(|(_, holding)| holding.deploys.values()).filter(|deploy| is_open(deploy));
-    for deploy in open {
+    let all = holdings.iter().flat_map(|(_, holding)| holding.deploys.values().map(move |deploy| (*holding, deploy)));
+    for (holding, deploy) in all.filter(|(_, deploy)| is_open(deploy)) {
         let state = deploy.spec["state"].as_str().unwrap_or_default();
         let own = by_deploy.get(&(deploy.org.as_str(), deploy.name.as_str())).map_or(&[][..], Vec::as_slice);
         let set = |state: &'static str, message: Option<String>| Action::Deploy {
@@ -72,8 +73,19 @@ pub(super) fn deploys(
             .flat_map(|(group, _)| &group.instances)
             .filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name)
             .count();
+        // Of its environment only what came before it is known yet.
+        let env = env_name(text(&deploy.spec, &["app"]), text(&deploy.spec, &["env"]));
+        let known = holding.envs.get(&env);
+        let version = |spec: &Value, field: &str| spec[field].as_i64().unwrap_or(0);
+        if known.is_none_or(|env| version(&env.spec, "version") < version(&deploy.spec, "env_version")) {
+            continue;
+        }
+        let wanted = deploy.spec["processes"].as_object().into_iter().flatten();
+        let wanted = wanted.filter(|(_, process)| process["replicas"].as_i64().unwrap_or(0) > 0).count();
         let begun = deploy.spec["started_at_ms"].as_i64().unwrap_or(now_ms);
-        if own.iter().all(|(group, _)| is_done(group)) {
+        if own.len() < wanted {
+            actions.push(set("failed", Some("another rollout came before it was done".to_owned())));
+        } else if own.iter().all(|(group, _)| is_done(group)) {
             actions.push(set("succeeded", None));
         } else if failures > FAILURES_MAX {
             actions.push(set("failed", Some(format!("{failures} instances failed"))));

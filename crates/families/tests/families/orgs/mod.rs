@@ -3,6 +3,7 @@
 mod board;
 mod cluster;
 mod gates;
+mod kept;
 mod limits;
 mod platform;
 mod scheduling;

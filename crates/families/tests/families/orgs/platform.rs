@@ -171,8 +171,13 @@ impl Platform {
 
     /// What two who read the same state come to, one after the other, the first first; without an audit, for many times.
     pub fn race(&mut self, org: &str, op: Op, two: [(&[(&'static str, &str)], Value); 2]) -> [Result<(), Refused>; 2] {
-        let outcomes = two.map(|(path, body)| self.decide(org, op, path, &body, usize::MAX, &[]).expect("a command"));
-        outcomes.map(|outcome| self.write_steps(&outcome))
+        self.race_of(org, two.map(|(path, body)| (op, path, body)))
+    }
+
+    /// The same, of two commands that are not alike.
+    pub fn race_of(&mut self, org: &str, two: [(Op, &[(&'static str, &str)], Value); 2]) -> [Result<(), Refused>; 2] {
+        let decided = two.map(|(op, path, body)| self.decide(org, op, path, &body, usize::MAX, &[]));
+        decided.map(|outcome| self.write_steps(&outcome.expect("a command")))
     }
 
     fn write_steps(&mut self, outcome: &Outcome) -> Result<(), Refused> {
