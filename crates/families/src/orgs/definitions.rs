@@ -6,7 +6,7 @@ use super::names::*;
 use crate::Plural;
 
 /// A field of a spec: name, type, meaning. `any` is an object whose fields the meaning tells.
-type Field = (&'static str, &'static str, &'static str);
+pub type Field = (&'static str, &'static str, &'static str);
 
 struct Shape {
     plural: Plural,
@@ -122,6 +122,7 @@ const SHAPES: [Shape; 18] = [
             ("state", "string", "queued, rolling, succeeded or failed."),
             ("message", "string", "Which way it goes, and why."),
             ("started_at_ms", "integer", "When it was asked for."),
+            ("ended_at", "string", "When it ended."),
             ("env_version", "integer", "The version of the environment that it made."),
             VERSION_FIELD,
         ],
@@ -281,13 +282,18 @@ const SHAPES: [Shape; 18] = [
         about: "A command that succeeded under a key of its sender, with its answer.",
         fields: &[
             ("request_hash", "string", "What was asked for."),
-            ("created", "boolean", "Whether something was made."),
+            ("status", "integer", "How it was answered."),
             ("answer", "any", "What was answered."),
             ("expires_at_ms", "integer", "Until when the key is known."),
         ],
         columns: &[],
     },
 ];
+
+/// What objects of a kind say: each field with its type and what it means.
+pub fn fields_of(plural: Plural) -> &'static [Field] {
+    SHAPES.iter().find(|shape| shape.plural == plural).map_or(&[], |shape| shape.fields)
+}
 
 pub fn definitions() -> Vec<Value> {
     SHAPES.iter().map(definition).collect()

@@ -37,6 +37,7 @@ use kinds::fields::{given, text};
 use rules::{Account, Compiled, GroupResource, Reach, Rule};
 use serde_json::{Value, json};
 
+pub use definitions::fields_of;
 pub use dimensions::Dimension;
 use limits::{Cap, Effective, Tier, effective};
 use names::*;

@@ -56,26 +56,45 @@ fn expected_version(call: &Call) -> Result<Option<i64>, Failure> {
 }
 
 pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response<Body>, Failure> {
-    let expected = expected_version(call)?;
     let what = format!("{} {:?}", call.found.endpoint.method, (call.found.endpoint.path, &call.found.path));
     let key = Key::of(&call.headers, &call.identity.user, &what, &call.body)?;
     // A key lives in its organization, that of a command that makes one in the one it makes. What nodes say can be said twice.
     let org = named(call, op);
     let key = key.filter(|_| families::orgs::tiers::is_name(org));
+    let Some(key) = key else { return rounds(parts, call, op, None).await };
+    if let Some(replayed) = replayed(parts, &key, org)? {
+        return Ok(replayed);
+    }
+    match rounds(parts, call, op, Some(&key)).await {
+        Ok(response) => Ok(response),
+        // The same command under the same key may have got through meanwhile: then that is the answer, and not what it left of the
+        // state for this one.
+        Err(failure) => replayed(parts, &key, org)?.ok_or(failure),
+    }
+}
+
+/// What was answered to the command with this key before.
+fn replayed(parts: &Parts, key: &Key, org: &str) -> Result<Option<Response<Body>>, Failure> {
+    let Some((status, body)) = key.known(&parts.cache, org, (parts.clock)())? else { return Ok(None) };
+    let mut response = answered(status, &body);
+    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    Ok(Some(response))
+}
+
+/// Runs a command until nobody was faster.
+async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> Result<Response<Body>, Failure> {
+    let (expected, org) = (expected_version(call)?, named(call, op));
     let mut surges_max = usize::MAX;
     let mut no_surge_for: Vec<Violation> = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let now_ms = (parts.clock)();
-        if let Some(key) = &key
-            && let Some((status, body)) = key.known(&parts.cache, org, now_ms)?
+        if let Some(key) = key
+            && let Some(replayed) = replayed(parts, key, org)?
         {
-            let mut response = answered(status, &body);
-            response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-            return Ok(response);
+            return Ok(replayed);
         }
-        let asked = Asked { expected, key: key.as_ref(), now_ms, surges_max, no_surge_for: &no_surge_for };
-        let outcome = decide(parts, call, op, &asked);
-        let mut outcome = match outcome {
+        let asked = Asked { expected, key, now_ms, surges_max, no_surge_for: &no_surge_for };
+        let mut outcome = match decide(parts, call, op, &asked) {
             Ok(outcome) => outcome,
             Err(problem) if !problem.violations.is_empty() => {
                 return Err(refused_for_quota(parts, call, problem.violations).await);
@@ -83,12 +102,13 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
             Err(problem) => return Err(problem.into()),
         };
         let status = status_of(outcome.done);
-        if outcome.done == Done::AsItWas {
-            return Ok(answered(status, &outcome.body));
-        }
-        if let Some(key) = key.as_ref().filter(|_| !call.is_dry_run()) {
+        // That nothing was to be done is remembered, too: sent again later, it is not to undo what others did.
+        if let Some(key) = key.filter(|_| !call.is_dry_run()) {
             let step = key.step(org, Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
             outcome.steps.push(step);
+        }
+        if outcome.steps.is_empty() && outcome.done == Done::AsItWas {
+            return Ok(answered(status, &outcome.body));
         }
         match submit(parts, call, &outcome, now_ms).await? {
             Ok(()) if call.is_dry_run() => {
@@ -102,6 +122,7 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
                 if op == Op::AllocateInstance {
                     placed(parts, call, now_ms);
                 }
+                outcome.events.iter().for_each(|event| parts.metrics.orgs.told(event));
                 return Ok(answered(status, &outcome.body));
             }
             // Somebody was faster: the command is made again from what is there now.

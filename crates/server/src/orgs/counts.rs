@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use families::metrics::{Metric, Samples};
+use families::orgs::commands::Op;
 use families::orgs::dimensions::{COUNT, Dimension};
+use kinds::fields::text;
+use serde_json::Value;
 
-use super::table::ENDPOINTS;
+use super::table::{Action, ENDPOINTS};
 use crate::metrics::{Counter, Histogram};
 
 pub static EXCEEDED: Metric = Metric::counter(
@@ -25,6 +28,24 @@ pub static TIME_TO_SCHEDULE: Metric = Metric::histogram(
     "Time from the scale or deploy that wanted an instance until it was allocated.",
 );
 
+pub static ALLOCATIONS: Metric = Metric::counter(
+    "bursar_scheduler_allocations_total",
+    &["result"],
+    "Allocations of instances that were asked for, by what came of them.",
+);
+pub static DRAINS: Metric =
+    Metric::counter("bursar_scheduler_drains_total", &["reason"], "Instances that were told to drain, by why.");
+pub static ROLLOUTS: Metric =
+    Metric::counter("bursar_rollouts_total", &["mode", "result"], "Rollouts that have ended, by how they went.");
+pub static DOWNGRADES: Metric = Metric::counter(
+    "bursar_rollout_downgrades_total",
+    &["dimension"],
+    "Rollouts that went on without a surge, by the limit that left no room for it; none where the nodes had none.",
+);
+
+const REASONS: [&str; 6] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed", ""];
+const MODES: [&str; 3] = ["surge", "drain_first", "in_place"];
+const ENDS: [&str; 2] = ["succeeded", "failed"];
 const RESULTS: [&str; 4] = ["ok", "quota_exceeded", "refused", "failed"];
 
 pub struct Counts {
@@ -32,6 +53,10 @@ pub struct Counts {
     results: Vec<[Counter; RESULTS.len()]>,
     /// What waited for nothing but a place, and what waited for quota, too.
     placed: [Histogram; 2],
+    drains: [Counter; REASONS.len()],
+    rollouts: [[Counter; ENDS.len()]; MODES.len()],
+    /// By dimension; the last is for want of memory on the nodes.
+    downgrades: [Counter; COUNT + 1],
 }
 
 impl Default for Counts {
@@ -40,6 +65,9 @@ impl Default for Counts {
             exceeded: ENDPOINTS.iter().map(|_| Default::default()).collect(),
             results: ENDPOINTS.iter().map(|_| Default::default()).collect(),
             placed: Default::default(),
+            drains: Default::default(),
+            rollouts: Default::default(),
+            downgrades: Default::default(),
         }
     }
 }
@@ -62,10 +90,58 @@ impl Counts {
         self.placed[usize::from(!within_quota)].observe(took);
     }
 
+    /// Counts what an event tells, once it is durable.
+    pub fn told(&self, event: &Value) {
+        let place = |words: &[&str], word: &str| words.iter().position(|one| *one == word);
+        match text(event, &["event_type"]) {
+            "instance.desired_state_changed" if event["new"]["desired_state"] == "draining" => {
+                let reason = place(&REASONS, text(event, &["payload", "reason"]));
+                self.drains[reason.unwrap_or(REASONS.len() - 1)].add(1);
+            }
+            "deploy.status_changed" => {
+                let own = event["new"]["processes"].as_object().into_iter().flatten();
+                let modes: Vec<&str> = own.map(|(_, process)| text(process, &["mode"])).collect();
+                let mode = MODES.iter().position(|mode| modes.contains(mode)).unwrap_or(MODES.len() - 1);
+                if let Some(end) = place(&ENDS, text(event, &["new", "state"])) {
+                    self.rollouts[mode][end].add(1);
+                } else if event["payload"]["mode"] == "drain_first" {
+                    let message = text(event, &["new", "message"]);
+                    let named = |one: &Dimension| message.contains(&format!("org_quota_exceeded:{}", one.name()));
+                    let dimension = Dimension::ALL.iter().position(|one| named(one));
+                    self.downgrades[dimension.unwrap_or(COUNT)].add(1);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Only what has happened: there are many endpoints and dimensions, and most never meet.
     pub fn sample(&self, out: &mut Samples) {
         for (histogram, within) in self.placed.iter().zip(["true", "false"]) {
             histogram.sample(&TIME_TO_SCHEDULE, &[within], out);
+        }
+        let mut put = |metric: &'static Metric, labels: &[&str], counter: &Counter| {
+            if counter.get() > 0 {
+                out.put(metric, labels, counter.get());
+            }
+        };
+        for (reason, counter) in REASONS.iter().zip(&self.drains) {
+            put(&DRAINS, &[if reason.is_empty() { "operator" } else { reason }], counter);
+        }
+        for (mode, counters) in MODES.iter().zip(&self.rollouts) {
+            for (end, counter) in ENDS.iter().zip(counters) {
+                put(&ROLLOUTS, &[mode, end], counter);
+            }
+        }
+        let dimensions = Dimension::ALL.iter().map(|one| one.name()).chain(["none"]);
+        for (dimension, counter) in dimensions.zip(&self.downgrades) {
+            put(&DOWNGRADES, &[dimension], counter);
+        }
+        let allocations = ENDPOINTS.iter().zip(&self.results);
+        for (_, results) in allocations.filter(|(one, _)| matches!(one.action, Action::Run(Op::AllocateInstance))) {
+            for (result, counter) in RESULTS.iter().zip(results) {
+                put(&ALLOCATIONS, &[result], counter);
+            }
         }
         for ((endpoint, exceeded), results) in ENDPOINTS.iter().zip(&self.exceeded).zip(&self.results) {
             let name = format!("{} {}", endpoint.method, endpoint.path);

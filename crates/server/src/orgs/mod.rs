@@ -10,6 +10,7 @@
 //! from it. What a command writes is decided in `families::orgs::commands`, which knows no HTTP; [`problem`] is where its
 //! refusals become status codes.
 
+mod answers;
 mod carry;
 mod counts;
 mod endpoints;
@@ -33,7 +34,7 @@ use crate::api::Parts;
 use crate::body::{self, BodyError};
 use crate::identity::{Identity, split_service_account};
 use crate::request::query_values;
-pub use counts::{COMMANDS, Counts, EXCEEDED, TIME_TO_SCHEDULE};
+pub use counts::{ALLOCATIONS, COMMANDS, Counts, DOWNGRADES, DRAINS, EXCEEDED, ROLLOUTS, TIME_TO_SCHEDULE};
 use problem::Failure;
 use table::{Action, Found, Lookup};
 

@@ -6,9 +6,9 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::document;
 use super::problem::CONTENT_TYPE;
 use super::table::{Action, ENDPOINTS, Endpoint};
+use super::{answers, document};
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(make);
 
@@ -32,12 +32,15 @@ fn make() -> Value {
             "retry_after_seconds": {"type": "integer"}, "details": {},
         },
     });
+    let mut schemas = answers::components();
+    schemas.insert("Problem".into(), problem);
+    schemas.insert("Status".into(), json!({"type": "object"}));
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Bursar: organizations", "version": env!("CARGO_PKG_VERSION")},
         "paths": paths,
         "components": {
-            "schemas": {"Problem": problem, "Status": {"type": "object"}},
+            "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
@@ -105,7 +108,8 @@ fn responses(endpoint: &Endpoint, is_command: bool) -> Value {
         let status = json!({"schema": {"$ref": "#/components/schemas/Status"}});
         json!({"description": about, "content": {CONTENT_TYPE: {"schema": schema}, "application/json": status}})
     };
-    let document = json!({"description": "Done.", "content": {"application/json": {"schema": {"type": "object"}}}});
+    let schema = answers::schema(endpoint);
+    let document = json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
     match endpoint.action {
         Action::Stream => {
             let stream = json!({"description": "Events as they come.", "content": {"text/event-stream": {"schema": {"type": "string"}}}});

@@ -21,8 +21,12 @@ use crate::api::Parts;
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks between two renewals: a third of the time a lease lasts.
 const LOOKS_PER_RENEWAL: u32 = 10;
-/// Lines that wait for a slow client before its stream ends.
+/// Lines that wait for a slow client, and how long they do before its stream ends: less than its lease lasts.
 const WAITING_MAX: usize = 64;
+const WAITING: Duration = Duration::from_secs(10);
+/// Events of all organizations that are read at a time, and how often in one look: then the lease is to be renewed, too.
+const PAGE: PageLimit = PageLimit { entries: 1000, bytes: 1 << 20 };
+const PAGES_MAX: usize = 20;
 
 pub async fn open(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
     // Every stream has a lease of its own: neither a key nor a question of what would happen opens another one under the same.
@@ -75,8 +79,7 @@ impl Follower {
                     break;
                 }
             }
-            let Ok(lines) = self.look(&mut at).await else { break };
-            if lines.into_iter().any(|line| sender.try_send(line).is_err()) {
+            if self.catch_up(&mut at, &sender).await.is_err() {
                 break;
             }
         }
@@ -84,11 +87,23 @@ impl Follower {
         let _closed = carry::command(&self.parts, &self.call, Op::CloseLogStream).await;
     }
 
+    /// Sends what has happened since the last look, however much of it was others'.
+    async fn catch_up(&self, at: &mut u64, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
+        for _ in 0..PAGES_MAX {
+            let from = *at;
+            for line in self.look(at).await? {
+                tokio::time::timeout(WAITING, sender.send(line)).await.map_err(drop)?.map_err(drop)?;
+            }
+            if *at == from {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     async fn look(&self, at: &mut u64) -> Result<Vec<Bytes>, ()> {
         let (journals, from) = (self.parts.journals.clone(), *at);
-        let read = tokio::task::spawn_blocking(move || {
-            journals.forward(Journal::EVENTS, from, PageLimit { entries: WAITING_MAX, bytes: 1 << 20 })
-        });
+        let read = tokio::task::spawn_blocking(move || journals.forward(Journal::EVENTS, from, PAGE));
         let page = read.await.map_err(drop)?.map_err(drop)?;
         let mut lines = Vec::new();
         let path = |field: &str| self.call.found.path.get(field).map_or("", String::as_str);

@@ -9,11 +9,14 @@ use super::super::names::*;
 use super::super::usage::HOUR_MS;
 use crate::Plural;
 
+/// What follows from other objects.
+pub const DERIVED: [&str; 4] = ["held", "charged_bindings", "snapshots_max", "snapshots_expires_at_ms"];
+
 /// What of an object is told in events and shown in views: its spec, without what follows from other objects.
 pub fn state(object: &Value) -> Value {
     let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
     if let Value::Object(fields) = &mut spec {
-        for derived in ["held", "charged_bindings", "snapshots_max", "snapshots_expires_at_ms"] {
+        for derived in DERIVED {
             fields.remove(derived);
         }
     }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{Balances, World};
-pub use events::{Rebuilt, has_passed, is_rebuilt, rebuild, state};
+pub use events::{DERIVED, Rebuilt, has_passed, is_rebuilt, rebuild, state};
 pub use instances::spec_hash;
 pub use problem::{Problem, Sort, quota_details};
 pub use work::{Asking, Done, Outcome, Step, StepKind, row};

@@ -6,6 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use server::orgs::table::{Action, ENDPOINTS, Lookup, find};
 
+use super::told::check;
 use super::{done, send, server};
 use crate::harness::Server;
 
@@ -78,6 +79,7 @@ async fn told(server: &Server) -> usize {
 #[tokio::test]
 async fn every_command_is_done_once_under_its_key_and_never_on_another_version() {
     let server = server().await;
+    let document = done(&server, "GET /openapi/orgs.json", Value::Null).await;
     let mut ids: BTreeMap<&str, String> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (number, (line, body, kept)) in commands().into_iter().enumerate() {
@@ -107,11 +109,13 @@ async fn every_command_is_done_once_under_its_key_and_never_on_another_version()
         }
         let dry = format!("{line}{}dry_run=true", if line.contains('?') { '&' } else { '?' });
         let would = send(&server, &dry, body.clone()).await;
+        check(&document, &dry, would.code.as_u16(), &would.value);
         assert_eq!((would.code, &would.value["dry_run"]), (StatusCode::OK, &json!(true)), "{line}: {}", would.text);
         assert_eq!(told(&server).await, before, "{line}: what would happen has not");
         let keyed = format!("{line} Idempotency-Key:key-{number}");
         let first = send(&server, &keyed, body.clone()).await;
         assert!(first.code.is_success(), "{line}: {} {}", first.code, first.text);
+        check(&document, &line, first.code.as_u16(), &first.value);
         let after = told(&server).await;
         assert!(after > before, "{line}: every change is an event");
         // What nodes say has no key, and can be said twice.

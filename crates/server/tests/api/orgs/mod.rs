@@ -1,6 +1,7 @@
 //! The REST API of organizations, in process: what the specification asks of an implementation, and what a client relies on.
 
 mod every;
+mod told;
 
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
@@ -315,4 +316,22 @@ async fn an_organization_leaves_by_a_command_alone_and_its_status_is_the_platfor
     assert_eq!(done(&server, "GET /v1/views", Value::Null).await["items"], before);
     let status = done(&server, &format!("GET {ENV}/status"), Value::Null).await;
     assert!(!status.to_string().contains("forged"), "{status}");
+}
+
+/// That there was nothing to do is an answer as any other: whoever sends it again, late, undoes nothing.
+#[tokio::test]
+async fn a_command_that_changed_nothing_is_not_done_later_under_its_key() {
+    let server = shop().await;
+    let enable = format!("POST {ENV}/networking/ipv4");
+    done(&server, &enable, Value::Null).await;
+    let keyed = format!("{enable} Idempotency-Key:late");
+    let first = done(&server, &keyed, Value::Null).await;
+    done(&server, &format!("DELETE {ENV}/networking/ipv4"), Value::Null).await;
+    let again = send(&server, &keyed, Value::Null).await;
+    assert_eq!((again.code, &again.value), (StatusCode::OK, &first), "{}", again.text);
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    let env = done(&server, &format!("GET {ENV}"), Value::Null).await;
+    assert_eq!(env["ipv4"]["enabled"], false, "it stays disabled");
+    let other = send(&server, &format!("PUT {ENV}/scale Idempotency-Key:late"), json!({"scales": []})).await;
+    assert_eq!((other.code, &other.value["code"]), (StatusCode::CONFLICT, &json!("idempotency_key_reuse")));
 }
