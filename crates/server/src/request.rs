@@ -133,6 +133,7 @@ fn orgs(method: &Method, path: &str, info: RequestInfo) -> RequestInfo {
         resource: found.endpoint.resource.into(),
         subresource: found.endpoint.subresource.into(),
         namespace,
+        name: table::name_of(&found),
         ..info
     }
 }

@@ -52,6 +52,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -190,10 +191,16 @@ impl Call {
     }
 }
 
-/// Milliseconds since 1970, from the system's clock.
+/// Milliseconds since 1970, from the system's clock. Where that is set back, time stands still until it has caught up, as it does in
+/// the engine: what would begin in the past, a lease or an hour that is counted, would be over before it began.
 pub fn system_clock() -> i64 {
+    static LATEST: AtomicI64 = AtomicI64::new(i64::MIN);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+    not_back(&LATEST, since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0))
+}
+
+fn not_back(latest: &AtomicI64, now_ms: i64) -> i64 {
+    latest.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
 }
 
 impl Api {
@@ -378,5 +385,17 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
         Box::pin(async move { Ok(api.handle(request.map(Body::new)).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_stands_still() {
+        let latest = AtomicI64::new(i64::MIN);
+        let told = [5, 9, 3, 8, 10].map(|now_ms| not_back(&latest, now_ms));
+        assert_eq!(told, [5, 9, 9, 9, 10]);
     }
 }

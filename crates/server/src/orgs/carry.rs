@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem, Step, StepKind, quota_details, run};
-use families::orgs::names::{ENVS, EXEC_SESSIONS, NODES, ORGS, env_name};
+use families::orgs::names::{ENVS, EXEC_SESSIONS, GROUP, INSTANCES, NODES, ORGS, env_name};
 use families::orgs::words::{Violation, violations};
 use families::orgs::{Dimension, numbers, status, usage};
 use families::{Balances, Denial, Origin};
@@ -19,6 +19,7 @@ use super::key::Key;
 use super::problem::Failure;
 use super::{Call, document};
 use crate::api::{CacheWorld, Parts};
+use crate::authz::Attributes;
 use crate::core::{Answer, Command, Draft, Expect, ObjectKey, Refused, WriteAll, WriteKind, Writes};
 use crate::identity::Identity;
 
@@ -61,6 +62,9 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
     // A key lives in its organization, that of a command that makes one in the one it makes. What nodes say can be said twice.
     let org = named(call, op);
     let key = key.filter(|_| families::orgs::tiers::is_name(org));
+    if op == Op::ReportInstance {
+        may_report(parts, call)?;
+    }
     let Some(key) = key else { return rounds(parts, call, op, None).await };
     if let Some(replayed) = replayed(parts, &key, org)? {
         return Ok(replayed);
@@ -71,6 +75,23 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
         // state for this one.
         Err(failure) => replayed(parts, &key, org)?.ok_or(failure),
     }
+}
+
+/// Of instances on a node only whoever speaks for that node speaks.
+fn may_report(parts: &Parts, call: &Call) -> Result<(), Failure> {
+    let instance = call.found.path.get("instance").map_or("", String::as_str);
+    let Some(stored) = parts.cache.get(&ObjectKey::new(INSTANCES.resource(), call.org(), instance)) else {
+        return Ok(());
+    };
+    let value = stored.value();
+    let node = text(&value, &["spec", "node"]);
+    let asked = Attributes { subresource: "status", ..Attributes::object("update", GROUP, NODES.1, "", node) };
+    if parts.rbac.authorize(&call.identity, &asked).is_allowed() {
+        return Ok(());
+    }
+    Err(Failure::forbidden(format!(
+        "the instance is on node {node:?}, for which you may not speak: update nodes/status"
+    )))
 }
 
 /// What was answered to the command with this key before.

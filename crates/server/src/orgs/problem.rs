@@ -40,6 +40,10 @@ impl Failure {
         Failure::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
+    pub fn forbidden(detail: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
     pub fn conflict(code: &str, detail: impl Into<String>) -> Failure {
         Failure::new(StatusCode::CONFLICT, code, detail)
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use families::Plural;
 use families::orgs::commands::Op;
+use families::orgs::names::env_name;
 use http::Method;
 
 pub use super::endpoints::ENDPOINTS;
@@ -99,6 +100,28 @@ pub struct Found {
     pub path: BTreeMap<&'static str, String>,
 }
 
+/// The name of the object that an endpoint is about, where its path says it: what `resourceNames` of a role are compared with.
+pub fn name_of(found: &Found) -> String {
+    let part = |name: &str| found.path.get(name).map_or("", String::as_str);
+    let parameter = match found.endpoint.resource {
+        "envs" if !part("env").is_empty() => return env_name(part("app"), part("env")),
+        "releases" if !part("release").is_empty() => return format!("{}.{}", part("app"), part("release")),
+        "nodes" => "node",
+        "orgs" => "org",
+        "apps" => "app",
+        "deploys" => "deploy",
+        "instances" => "instance",
+        "routes" => "route",
+        "volumes" => "volume",
+        "volumeattachments" => "attachment",
+        "snapshots" => "snapshot",
+        "restorejobs" => "job",
+        "execsessions" => "session",
+        _ => return String::new(),
+    };
+    part(parameter).to_owned()
+}
+
 #[derive(Debug)]
 pub enum Lookup {
     Found(Found),
@@ -167,6 +190,25 @@ mod tests {
         for (number, one) in ENDPOINTS.iter().enumerate() {
             let same = ENDPOINTS[number + 1..].iter().any(|other| (other.method, other.path) == (one.method, one.path));
             assert!(!same, "{} {}", one.method, one.path);
+        }
+    }
+
+    #[test]
+    fn what_an_endpoint_is_about_has_the_name_of_its_object() {
+        let name = |method: &str, path: &str| match find(&method.parse().unwrap(), path) {
+            Lookup::Found(found) => name_of(&found),
+            _ => panic!("{path}"),
+        };
+        assert_eq!(name("POST", "/v1/nodes/n1/heartbeat"), "n1");
+        assert_eq!(name("PUT", "/v1/orgs/a/apps/b/envs/c/scale"), "b.c");
+        assert_eq!(name("GET", "/v1/orgs/a/apps/b/envs"), "");
+        assert_eq!(name("DELETE", "/v1/orgs/a/apps/b/releases/7"), "b.7");
+        assert_eq!(name("POST", "/v1/orgs/a/volumes/v/snapshots"), "");
+        assert_eq!(name("PUT", "/v1/orgs/a/restore-jobs/j/status"), "j");
+        // Whatever is in braces at the end of a path is somebody's name.
+        for endpoint in ENDPOINTS.iter().filter(|one| one.path.ends_with('}') && one.subresource.is_empty()) {
+            let path = endpoint.path.replace(['{', '}'], "");
+            assert!(!name(endpoint.method, &path).is_empty(), "{path}");
         }
     }
 

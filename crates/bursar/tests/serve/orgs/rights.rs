@@ -4,7 +4,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use server::orgs::table::{Action, ENDPOINTS, Endpoint, Who};
 
-use super::platform::{Platform, try_send};
+use super::platform::{Platform, of_env, try_send};
 
 /// The path of an endpoint with names that are there, or could be.
 fn path(endpoint: &Endpoint, org: &str) -> String {
@@ -21,6 +21,11 @@ fn path(endpoint: &Endpoint, org: &str) -> String {
 
 async fn member(platform: &mut Platform) -> Client {
     let rules = json!([{"apiGroups": ["orgs.bursar.dev"], "resources": ["*"], "verbs": ["*"]}]);
+    bound(platform, rules, "namespaces/acme/rolebindings").await
+}
+
+/// A client with these rights, in one namespace or everywhere.
+async fn bound(platform: &mut Platform, rules: Value, bindings: &str) -> Client {
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     platform
         .done(&format!("POST {roles}/clusterroles"), json!({"metadata": {"name": "org-member"}, "rules": rules}))
@@ -31,7 +36,7 @@ async fn member(platform: &mut Platform) -> Client {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "org-member"},
         "subjects": [{"kind": "ServiceAccount", "name": "ci", "namespace": "acme"}],
     });
-    platform.done(&format!("POST {roles}/namespaces/acme/rolebindings"), binding).await;
+    platform.done(&format!("POST {roles}/{bindings}"), binding).await;
     let path = "POST /api/v1/namespaces/acme/serviceaccounts/ci/token";
     let answer = platform.done(path, json!({"spec": {}})).await;
     let kubeconfig = kube::config::Kubeconfig::read_from(platform.server.kubeconfig()).expect("a kubeconfig");
@@ -66,4 +71,30 @@ async fn a_token_reaches_its_organization_and_nothing_else_at_any_endpoint() {
     // Nothing of the other was changed by all that.
     let apps = platform.get("/v1/orgs/other/apps").await;
     assert_eq!(apps["items"].as_array().map(Vec::len), Some(1), "{apps}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_speaks_for_its_own_node_alone() {
+    let mut platform = Platform::start(&["n1"], false).await;
+    platform.done(&format!("POST {}", of_env("prod", "deploys")), json!({"release": 1})).await;
+    let instance = platform.until_ready("prod", 1).await.remove(0)["id"].as_str().expect("an id").to_owned();
+    let rule = |resources: Value, names: Value| json!({"apiGroups": ["orgs.bursar.dev"], "resources": resources, "verbs": ["update"], "resourceNames": names});
+    let anything = json!({"apiGroups": ["orgs.bursar.dev"], "resources": ["instances/status"], "verbs": ["update"]});
+    let rules = json!([anything, rule(json!(["nodes/status"]), json!(["n2"]))]);
+    let other = bound(&mut platform, rules, "clusterrolebindings").await;
+    platform.node("n2").await;
+    let report = format!("PUT /v1/orgs/acme/instances/{instance}/status");
+    for body in [
+        json!({"status": "failed"}),
+        json!({"status": "stopped", "node": "n1"}),
+        json!({"status": "failed", "node": "n2"}),
+    ] {
+        let (code, answer) = try_send(&other, &report, &body, None).await.expect("an answer");
+        assert_eq!((code, &answer["code"]), (403, &json!("forbidden")), "{answer}");
+    }
+    let beat = |node: &str| format!("POST /v1/nodes/{node}/heartbeat");
+    assert_eq!(try_send(&other, &beat("n1"), &Value::Null, None).await.expect("an answer").0, 403);
+    assert_eq!(try_send(&other, &beat("n2"), &Value::Null, None).await.expect("an answer").0, 204);
+    let shown = platform.get(&format!("/v1/orgs/acme/instances/{instance}")).await;
+    assert_eq!(shown["reported"]["status"], "ready", "{shown}");
 }
