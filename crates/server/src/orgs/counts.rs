@@ -107,7 +107,7 @@ impl Counts {
                 } else if event["payload"]["mode"] == "drain_first" {
                     let message = text(event, &["new", "message"]);
                     let named = |one: &Dimension| message.contains(&format!("org_quota_exceeded:{}", one.name()));
-                    let dimension = Dimension::ALL.iter().position(|one| named(one));
+                    let dimension = Dimension::ALL.iter().position(named);
                     self.downgrades[dimension.unwrap_or(COUNT)].add(1);
                 }
             }
@@ -156,5 +156,47 @@ impl Counts {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_events_tell_is_counted_once_by_what_it_was() {
+        let counts = Counts::default();
+        let drain = |state: &str| {
+            json!({"event_type": "instance.desired_state_changed", "new": {"desired_state": state},
+                "payload": {"reason": "scale_down"}})
+        };
+        let deploy = |state: &str, mode: &str, message: &str| {
+            json!({"event_type": "deploy.status_changed", "payload": {"mode": mode},
+                "new": {"state": state, "message": message, "processes": {"a": {"mode": "in_place"}, "b": {"mode": "surge"}}}})
+        };
+        for event in [
+            drain("draining"),
+            drain("stopped"),
+            deploy("rolling", "", ""),
+            deploy("rolling", "drain_first", "reason=org_quota_exceeded:max_instances; web"),
+            deploy("rolling", "drain_first", "reason=no_capacity_memory; web"),
+            deploy("succeeded", "", ""),
+        ] {
+            counts.told(&event);
+        }
+        let mut out = Samples::default();
+        counts.sample(&mut out);
+        let text = out.text();
+        for line in [
+            "bursar_scheduler_drains_total{reason=\"scale_down\"} 1",
+            "bursar_rollouts_total{mode=\"surge\",result=\"succeeded\"} 1",
+            "bursar_rollout_downgrades_total{dimension=\"max_instances\"} 1",
+            "bursar_rollout_downgrades_total{dimension=\"none\"} 1",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("bursar_rollouts_total{").count(), 1);
     }
 }

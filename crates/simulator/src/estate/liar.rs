@@ -56,7 +56,7 @@ impl LyingMeasure {
 
 impl Measure for LyingMeasure {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
-        let before = out.lines.len();
+        let (before, until_ms) = (out.lines.len(), out.until_ms);
         self.inner.measure(subject, out)?;
         let mut said: Vec<_> = out.lines.drain(before..).collect();
         let is_claim = &*subject.resource.resource == "resourcequotaclaims";
@@ -66,6 +66,12 @@ impl Measure for LyingMeasure {
             Mutation::ForgetsAClaim if is_claim && subject.name == "c1" => said.clear(),
             // Nobody is asked whether there is room.
             Mutation::ChargesTheDenied if is_claim => said.iter_mut().for_each(|line| line.along = true),
+            Mutation::Orgs(mistake) => {
+                mistake.charge(subject, &mut said);
+                if mistake.forgets_the_moment(subject) {
+                    out.until_ms = until_ms;
+                }
+            }
             Mutation::DropsWhatIsTooMuch if said.iter().any(|line| line.amount > CHARGE_MAX) => said.clear(),
             _ => {}
         }
@@ -102,6 +108,9 @@ impl Family for Liar {
         if self.mutation == Mutation::ForgetsSamples {
             object["spec"]["usage"].take();
         }
+        if let Mutation::Orgs(mistake) = self.mutation {
+            mistake.policy(&mut object);
+        }
         let mut compiled = match self.inner.compile(&PolicyObject { in_force: None, object: &object, ..*policy }, world)
         {
             Err(_) if self.mutation == Mutation::FailsOpen => {
@@ -110,6 +119,7 @@ impl Family for Liar {
             compiled => compiled?,
         };
         match self.mutation {
+            Mutation::Orgs(mistake) => mistake.compiled(policy.resource, &mut compiled),
             Mutation::KeepsOldRules => compiled.fingerprint.clear(),
             Mutation::ShiftsAccounts if compiled.accounts.len() > 1 => {
                 let (first, rest) = compiled.accounts.split_at_mut(1);
@@ -157,7 +167,10 @@ impl Family for Liar {
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
-        self.inner.must_be(object, view)
+        match self.mutation {
+            Mutation::Orgs(mistake) if mistake.leaves_as_it_is(object.resource) => Ok(Must::AsItIs),
+            _ => self.inner.must_be(object, view),
+        }
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {

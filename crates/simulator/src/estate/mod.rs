@@ -19,6 +19,7 @@ mod ground;
 mod judge;
 mod liar;
 mod misfortune;
+mod misorgs;
 mod misstep;
 mod misstep_staged;
 pub mod mutation;

@@ -8,6 +8,7 @@ use store::Store;
 
 use super::ground::Ground;
 use super::liar::{self, Lies};
+pub use super::misorgs::OrgsMistake;
 use super::tampered;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +87,12 @@ pub enum Mutation {
     TellsNobody,
     /// Refusals are not written down.
     ForgetsDenials,
+    /// A mistake with organizations.
+    Orgs(OrgsMistake),
 }
 
 /// Every mistake, with words of which some tell it.
-pub const ALL: [(Mutation, &[&str]); 39] = [
+pub const ALL: [(Mutation, &[&str]); 47] = [
     (Mutation::ForgetsARow, &["A7: row"]),
     (Mutation::ForgetsAnObject, &["A7: row"]),
     (Mutation::ForgetsAnEntry, &["entries were appended"]),
@@ -129,6 +132,14 @@ pub const ALL: [(Mutation, &[&str]); 39] = [
     (Mutation::ForgetsSamples, &["the limit of"]),
     (Mutation::TellsNobody, &["D4: "]),
     (Mutation::ForgetsDenials, &["D7: "]),
+    (Mutation::Orgs(OrgsMistake::ChargesNoSlot), &["is charged", "has or waits for"]),
+    (Mutation::Orgs(OrgsMistake::FreesWhatDrains), &["is charged", "has or waits for"]),
+    (Mutation::Orgs(OrgsMistake::KeepsTheLease), &["is charged", "has or waits for"]),
+    (Mutation::Orgs(OrgsMistake::ForgetsTheHour), &["is charged", "has or waits for"]),
+    (Mutation::Orgs(OrgsMistake::KeepsTheOverride), &["the limit of"]),
+    (Mutation::Orgs(OrgsMistake::ForgetsBindings), &["needs the bindings"]),
+    (Mutation::Orgs(OrgsMistake::TellsNothing), &["C1: "]),
+    (Mutation::Orgs(OrgsMistake::TellsTheOldState), &["C1: "]),
 ];
 
 impl Mutation {
@@ -142,6 +153,7 @@ impl Mutation {
             | Mutation::ForgetsSamples
             | Mutation::TellsNobody
             | Mutation::ForgetsDenials => super::datum::SEEDS + 1,
+            Mutation::Orgs(_) => super::orgs::SEEDS + 1,
             _ => 1,
         }
     }

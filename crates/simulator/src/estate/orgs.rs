@@ -24,7 +24,8 @@ use super::weather::Script;
 /// Seeds from here on play organizations, too.
 pub const SEEDS: u64 = 1 << 32;
 
-const HERE: [&str; 2] = ["acme", "umbrella"];
+/// Most of what happens happens to the first, so that it comes to run something.
+const HERE: [&str; 4] = ["acme", "acme", "acme", "umbrella"];
 const DRAIN: [&str; 3] = ["scale_down", "rollout_replace", "node_draining"];
 
 /// Stored objects as commands look at them.
@@ -86,13 +87,40 @@ impl Script<'_> {
             let node = json!({"allocatable_memory_bytes": 4_i64 << 30, "cpu_cores": 4});
             return self.command("", Op::RegisterNode, &[("node", "m1")], node);
         }
-        match self.rng.below(10) {
+        // A world is short: what everything else needs is made first.
+        if !self.chance(6) && self.begins(org) {
+            return;
+        }
+        match self.rng.below(12) {
+            10 | 11 => self.schedule(),
             0..=2 => self.schedule(),
             3 => self.agent(org),
             4 => self.operator(org),
             5 | 6 => self.things(org),
             _ => self.apps(org),
         }
+    }
+
+    /// Makes what an organization cannot run anything without, if it has none yet.
+    fn begins(&mut self, org: &str) -> bool {
+        let known = Known(self.seen);
+        let has = |plural: Plural| !known.list(&plural.resource(), org).is_empty();
+        let envs = known.list(&ENVS.resource(), org);
+        let runs = envs.iter().any(|env| env["spec"]["processes"].as_object().is_some_and(|all| !all.is_empty()));
+        let path = [("app", "shop"), ("env", "prod")];
+        let (op, path, body) = match () {
+            () if !has(APPS) => (Op::CreateApp, &[][..], json!({"name": "shop"})),
+            () if !has(ENVS) => (Op::CreateEnv, &path[..1], json!({"name": "prod"})),
+            () if !has(RELEASES) => {
+                let memory = (1 + self.rng.below(64)) << 24;
+                let processes = json!({"web": {"memory_bytes": memory, "cpu": "0.5"}});
+                (Op::CreateRelease, &path[..1], json!({"processes": processes}))
+            }
+            () if !runs => (Op::CreateDeploy, &path[..], json!({"release": 1})),
+            () => return false,
+        };
+        self.command(org, op, path, body);
+        true
     }
 
     fn some(&mut self, plural: Plural, org: &str) -> String {
@@ -117,6 +145,11 @@ impl Script<'_> {
                 self.command(org, Op::CreateDeploy, &path, json!({"release": release}));
             }
             6 => self.command(org, Op::CreateRollback, &path, Value::Null),
+            7 if self.chance(3) => {
+                let release = (1 + self.rng.below(3)).to_string();
+                let path = [path[0], ("release", release.as_str())];
+                self.command(org, Op::DeleteRelease, &path, Value::Null);
+            }
             7 => self.command(org, Op::DeleteEnv, &path, Value::Null),
             8 => self.command(org, Op::DeleteApp, &path[..1], Value::Null),
             _ => {
@@ -131,9 +164,31 @@ impl Script<'_> {
         let (app, env) = (self.one_of(&["shop", "blog"]), self.one_of(&["prod", "test"]));
         let path = [("app", app), ("env", env)];
         let volume = self.some(VOLUMES, org);
-        match self.rng.below(13) {
+        match self.rng.below(18) {
+            13 => {
+                let value = json!({"secrets": {self.one_of(&["A", "B"]): "x"}});
+                self.command(org, Op::SetSecrets, &path, value);
+            }
+            14 => self.command(org, Op::CreateAttachment, &path, json!({"volume": volume, "mount_path": "/data"})),
+            15 => {
+                let attachment = self.some(ATTACHMENTS, org);
+                let path = [path[0], path[1], ("attachment", attachment.as_str())];
+                self.command(org, Op::DeleteAttachment, &path, Value::Null);
+            }
+            16 => {
+                let snapshot = self.some(SNAPSHOTS, org);
+                self.command(org, Op::CreateRestore, &[("volume", &volume)], json!({"snapshot": snapshot}));
+            }
+            17 => {
+                let (job, snapshot) = (self.some(RESTORE_JOBS, org), self.some(SNAPSHOTS, org));
+                let status = json!({"status": self.one_of(&["running", "succeeded", "failed"])});
+                match self.chance(3) {
+                    true => self.command(org, Op::DeleteSnapshot, &[("snapshot", &snapshot)], Value::Null),
+                    false => self.command(org, Op::SetRestoreStatus, &[("job", &job)], status),
+                }
+            }
             0 | 1 => {
-                let mut body = json!({"listen_port": 400 + self.rng.below(3), "ipv4_required": self.chance(3)});
+                let mut body = json!({"listen_port": 400 + self.rng.below(2), "ipv4_required": self.chance(3)});
                 if self.chance(2) {
                     body["hostname"] = json!(self.one_of(&["a.example.com", "b.example.com"]));
                 }
@@ -287,7 +342,8 @@ impl Script<'_> {
         };
         // Some surge, and some would rather not try.
         let surges_max = if self.chance(3) { 0 } else { usize::MAX };
-        let (known, now_ms, rng) = (Known(self.seen), self.now_ms, &mut *self.rng);
+        // The server's clock does not go back while it runs.
+        let (known, now_ms, rng) = (Known(self.seen), self.now_ms.max(self.seen.told_ms), &mut *self.rng);
         let mut ids = || u128::from(rng.draw()) << 64 | u128::from(rng.draw());
         let around =
             Around { world: &known, balances: &known, now_ms, ids: &mut ids, surges_max, no_surge_for: Vec::new() };

@@ -13,6 +13,7 @@ use super::durable::{Added, Durable};
 use super::ground::{Ground, Ordered};
 use super::judge::{Found, judge, judge_balances, judge_growth, judge_objects, judge_statuses};
 use super::liar::Lies;
+use super::mutation::Mutation;
 use super::replica::{Asker, Done, Flight, Replica, Work, audit};
 use super::request::{Request, removal};
 use super::weather::Script;
@@ -229,7 +230,11 @@ impl World {
         let (now_ms, orgs, datum) = (self.now_ms, self.has_orgs(), self.has_datum());
         let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, datum, requests: Vec::new() };
         write(&mut script);
-        script.requests
+        let mut requests = script.requests;
+        if let Some(Mutation::Orgs(mistake)) = self.config.mutation {
+            requests.iter_mut().for_each(|request| mistake.request(request));
+        }
+        requests
     }
 
     fn submit(&mut self, requests: Vec<Request>) {

@@ -16,6 +16,9 @@ use rules::cel::Foresight;
 use rules::policy_name;
 use serde_json::{Value, json};
 
+/// The names in a request's path.
+type Path<'a> = &'a [(&'static str, &'a str)];
+
 pub struct Platform {
     pub desk: Option<Desk>,
     families: Families,
@@ -175,7 +178,7 @@ impl Platform {
     }
 
     /// The same, of two commands that are not alike.
-    pub fn race_of(&mut self, org: &str, two: [(Op, &[(&'static str, &str)], Value); 2]) -> [Result<(), Refused>; 2] {
+    pub fn race_of(&mut self, org: &str, two: [(Op, Path<'_>, Value); 2]) -> [Result<(), Refused>; 2] {
         let decided = two.map(|(op, path, body)| self.decide(org, op, path, &body, usize::MAX, &[]));
         decided.map(|outcome| self.write_steps(&outcome.expect("a command")))
     }
