@@ -198,7 +198,8 @@ impl Engine {
     fn note_served(&mut self, subject: SubjectId) {
         if let Some(key) = self.subjects.get(&subject).cloned() {
             self.woken.push(key.clone());
-            self.mark_stale(key);
+            self.stale.mark_served(key);
+            self.effects.stale_status = true;
         }
     }
 

@@ -7,6 +7,8 @@ use crate::object::ObjectKey;
 
 #[derive(Default)]
 pub(crate) struct Stale {
+    /// To be mended before all others: of those who were served what they waited for.
+    served: BTreeSet<ObjectKey>,
     /// To be mended as soon as somebody comes to it.
     due: BTreeSet<ObjectKey>,
     /// As users wrote them, and until when they are shown so; all of these are behind.
@@ -16,15 +18,27 @@ pub(crate) struct Stale {
 
 impl Stale {
     pub fn mark(&mut self, key: ObjectKey) {
-        let is_shown = self.written.get(&key).is_some_and(|until| self.shown_until.contains(&(*until, key.clone())));
-        if !is_shown {
+        if !self.is_shown(&key) && !self.served.contains(&key) {
             self.due.insert(key);
         }
+    }
+
+    /// Of one who was served: however many are behind, it does not wait for them to be told how long their line is now.
+    pub fn mark_served(&mut self, key: ObjectKey) {
+        if !self.is_shown(&key) {
+            self.due.remove(&key);
+            self.served.insert(key);
+        }
+    }
+
+    fn is_shown(&self, key: &ObjectKey) -> bool {
+        self.written.get(key).is_some_and(|until| self.shown_until.contains(&(*until, key.clone())))
     }
 
     /// A user wrote it.
     pub fn show(&mut self, key: ObjectKey, until_ms: i64) {
         self.due.remove(&key);
+        self.served.remove(&key);
         if let Some(before) = self.written.insert(key.clone(), until_ms) {
             self.shown_until.remove(&(before, key.clone()));
         }
@@ -40,28 +54,28 @@ impl Stale {
 
     /// The first of those that are due.
     pub fn first(&self, max: usize) -> Vec<ObjectKey> {
-        self.due.iter().take(max).cloned().collect()
+        self.served.iter().chain(&self.due).take(max).cloned().collect()
     }
 
     /// Takes one out, due or not, if it is behind; whether a user had written it.
     pub fn take(&mut self, key: &ObjectKey) -> Option<bool> {
         let written = self.written.remove(key);
         let is_shown = written.is_some_and(|until| self.shown_until.remove(&(until, key.clone())));
-        (self.due.remove(key) || is_shown).then_some(written.is_some())
+        (self.served.remove(key) || self.due.remove(key) || is_shown).then_some(written.is_some())
     }
 
     /// How many are due.
     pub fn due(&self) -> usize {
-        self.due.len()
+        self.served.len() + self.due.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.due.is_empty() && self.shown_until.is_empty()
+        self.served.is_empty() && self.due.is_empty() && self.shown_until.is_empty()
     }
 
     /// All that are behind, due or not.
     pub fn all(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.due.iter().chain(self.written.keys())
+        self.served.iter().chain(&self.due).chain(self.written.keys())
     }
 }
 
@@ -103,6 +117,22 @@ mod tests {
         }
         assert_eq!(looks, 10_000);
         assert!(stale.is_empty());
+    }
+
+    #[test]
+    fn who_was_served_is_told_first() {
+        let mut stale = Stale::default();
+        (0..5).for_each(|number| stale.mark(key(number)));
+        stale.mark_served(key(4));
+        stale.mark(key(4));
+        stale.mark_served(key(9));
+        assert_eq!((stale.first(3), stale.due()), (vec![key(4), key(9), key(0)], 6));
+        assert_eq!(stale.take(&key(4)), Some(false));
+        assert_eq!(stale.take(&key(4)), None);
+        // What a user wrote is shown to him first, also of these.
+        stale.show(key(9), 9);
+        stale.mark_served(key(9));
+        assert_eq!((stale.first(1), stale.due()), (vec![key(0)], 4));
     }
 
     #[test]
