@@ -35,33 +35,33 @@ pub async fn read(body: Body, limit: usize) -> Result<Bytes, BodyError> {
     let mut body = body;
     let announced = body.size_hint().lower();
     if announced > u64::try_from(limit).unwrap_or(u64::MAX) {
-        drop_rest(&mut body).await;
+        drop_rest(&mut body, DROPPED_BYTES_MAX, DROPPED_TIME_MAX).await;
         return Err(BodyError::TooLarge(limit));
     }
     match tokio::time::timeout(BODY_TIME_MAX, Limited::new(&mut body, limit).collect()).await {
         Err(_) => Err(BodyError::Slow),
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            drop_rest(&mut body).await;
+            drop_rest(&mut body, DROPPED_BYTES_MAX, DROPPED_TIME_MAX).await;
             Err(BodyError::TooLarge(limit))
         }
         Ok(Err(error)) => Err(BodyError::Broken(error.to_string())),
     }
 }
 
-/// Reads on without keeping anything.
-async fn drop_rest(body: &mut Body) {
+/// Reads on without keeping anything, so much and so long at the most.
+pub(crate) async fn drop_rest(body: &mut Body, bytes_max: usize, time_max: Duration) {
     let reading = async {
         let mut dropped = 0;
         while let Some(Ok(frame)) = body.frame().await {
             dropped += frame.data_ref().map_or(0, Bytes::len);
-            if dropped > DROPPED_BYTES_MAX {
+            if dropped > bytes_max {
                 return;
             }
         }
     };
     // A sender that takes longer is left to itself.
-    let _ = tokio::time::timeout(DROPPED_TIME_MAX, reading).await;
+    let _ = tokio::time::timeout(time_max, reading).await;
 }
 
 #[cfg(test)]

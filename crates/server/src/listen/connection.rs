@@ -22,6 +22,7 @@ use tower::Service;
 use super::answer::{AnswerBody, Answering};
 use super::crowd::Member;
 use super::pulse::Look;
+use super::unread::Unread;
 use super::{HTTP1_HEADERS_MAX, Limits, MISTAKEN_STREAMS_MAX, RESET_STREAMS_MAX, RemoteAddr};
 use crate::front::Refusal;
 use crate::tls::Peer;
@@ -65,7 +66,7 @@ impl Connection {
         let (pulse, refused, leave) = (Arc::clone(&member.pulse), member.refused, member.leave.clone());
         let service = tower::service_fn(move |request: Request<Incoming>| {
             let underway = pulse.begin();
-            let mut request = request.map(Body::new);
+            let (mut request, unread) = Unread::of(request);
             request.extensions_mut().insert(RemoteAddr(remote));
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
@@ -79,7 +80,12 @@ impl Connection {
                     Refusal::TooManyConnections.into_response()
                 } else {
                     futures::future::poll_fn(|context| service.poll_ready(context)).await?;
-                    service.call(request).await?
+                    let response = service.call(request).await?;
+                    // A stream of HTTP/2 ends by itself, and leaves the others alone.
+                    if !is_http2 {
+                        unread.drop_rest().await;
+                    }
+                    response
                 };
                 let answering = response.extensions_mut().remove::<Answering>().unwrap_or_default();
                 Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, underway, answering)))

@@ -15,6 +15,7 @@ mod connection;
 mod crowd;
 mod descriptors;
 mod pulse;
+mod unread;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

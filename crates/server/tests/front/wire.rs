@@ -351,6 +351,24 @@ async fn streams_of_a_connection_are_bounded() {
     wire.stop().await;
 }
 
+/// Who is answered before its body was read, and sends that a moment later, has its answer and may go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_before_the_body_does_not_end_the_connection() {
+    let running = Running::start().await;
+    for _ in 0..10 {
+        let mut stream = running.prepared.connect(HTTP1).await.expect("a connection");
+        stream.write_all(b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n").await.expect("sent");
+        stream.flush().await.expect("sent");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let rest = "0123456789GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(rest.as_bytes()).await.expect("sent");
+        let said = until_closed(stream, "a body that is late").await;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("HTTP/1.1 200"), "{said}");
+    }
+    running.stop().await;
+}
+
 /// Requests as bytes on an HTTP/1.1 connection, and how the answer begins; nothing when the connection is cut off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_bounded_before_anybody_is_asked_who_sent_them() {
