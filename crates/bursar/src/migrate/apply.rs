@@ -102,7 +102,7 @@ async fn apply_all<'a>(
         let applied = apply(client, manifest, false).await.with_context(|| shown(manifest))?;
         let word = match known {
             None => "created",
-            Some(known) if known.resource_version() == applied.resource_version() => "unchanged",
+            Some(known) if is_same(&known, &applied) => "unchanged",
             Some(_) => "configured",
         };
         println!("{} {word}", shown(manifest));
@@ -124,6 +124,13 @@ async fn apply_all<'a>(
             Some(_) => tokio::time::sleep(LOOK_INTERVAL).await,
         }
     }
+}
+
+/// Whether applying changed nothing. Statuses follow usage in their own time, and are no change of ours.
+fn is_same(known: &DynamicObject, applied: &DynamicObject) -> bool {
+    known.data["spec"] == applied.data["spec"]
+        && known.labels() == applied.labels()
+        && known.annotations() == applied.annotations()
 }
 
 /// Pools go first: a claim that is in use cannot be deleted while its pool is there.
