@@ -39,17 +39,17 @@ static READY: Metric =
 
 static LENT: Metric = Metric::gauge(
     "bursar_federated_quota_lent",
-    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    &["cluster", "federatedresourcequota", "namespace", "resource"],
     "How much a member may use for pods that appear there at run time, what bindings have there included.",
 );
 static LENT_USED: Metric = Metric::gauge(
     "bursar_federated_quota_lent_used",
-    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    &["cluster", "federatedresourcequota", "namespace", "resource"],
     "How much a member says it uses of what it was lent.",
 );
 static LENT_WAITING: Metric = Metric::gauge(
     "bursar_federated_quota_waiting",
-    &["federatedresourcequota", "namespace", "cluster", "resource"],
+    &["cluster", "federatedresourcequota", "namespace", "resource"],
     "What pods at the gate of a member wait for.",
 );
 
@@ -92,7 +92,7 @@ pub fn sample(survey: &dyn Survey, out: &mut Samples) {
                 // What a lease says that is no amount is nobody's to add up.
                 let amount = quantity_of(name, value).ok().filter(|_| is_lent(name));
                 amount.into_iter().for_each(|amount| {
-                    out.put(metric, &[quota, namespace, cluster, name], Decimal(amount.amount()));
+                    out.put(metric, &[cluster, quota, namespace, name], Decimal(amount.amount()));
                 });
             }
         }

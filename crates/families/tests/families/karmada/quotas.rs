@@ -230,7 +230,7 @@ fn monitoring_is_told_exact_amounts_and_how_bindings_stand() {
     lease["status"] = json!({"used": {"cpu": "250m"}, "waiting": {"cpu": "2", "odd": "1"}});
     desk.apply(&leases::leases(), "a", "q.m1", lease).unwrap();
     let told = desk.sample();
-    let of_m1 = "{federatedresourcequota=\"q\",namespace=\"a\",cluster=\"m1\",resource=\"cpu\"}";
+    let of_m1 = "{cluster=\"m1\",federatedresourcequota=\"q\",namespace=\"a\",resource=\"cpu\"}";
     for (metric, amount) in [("lent", "1.5"), ("lent_used", "0.25"), ("waiting", "2")] {
         let line = format!("bursar_federated_quota_{metric}{of_m1} {amount}");
         assert!(told.lines().any(|one| one == line), "{line}\n{told}");
