@@ -21,8 +21,8 @@ pub fn decimal(value: &Value) -> Result<Amount, String> {
         other => return Err(format!("{other} is not a decimal number")),
     };
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
-    let fraction = text.split(['e', 'E']).next().and_then(|digits| digits.split_once('.')).map_or(0, |(_, f)| f.len());
-    if text.is_empty() || text.len() > 40 || !text.chars().all(plain) || fraction > 9 {
+    let is_short = !text.is_empty() && text.len() <= 40 && text.chars().all(plain);
+    if !is_short || places(&text).is_none_or(|places| places > 9) {
         return Err(format!("{value} is not a decimal number with at most nine digits behind its point"));
     }
     let amount = Quantity::parse(&text).map_err(|_| format!("{value} is not a decimal number"))?.amount();
@@ -30,6 +30,15 @@ pub fn decimal(value: &Value) -> Result<Amount, String> {
         return Err(format!("{value} is not a number from 0 to {NUMBER_MAX}"));
     }
     Ok(amount)
+}
+
+/// How many digits follow the point of a decimal, however it is written: nine of `1e-9`, one of `25e-1`. What is finer than amounts are
+/// would be rounded, and a limit then be more than it says.
+fn places(text: &str) -> Option<i64> {
+    let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let exponent: i64 = exponent.parse().ok()?;
+    i64::try_from(fraction).ok()?.checked_sub(exponent)
 }
 
 /// An amount as a JSON number, in as few digits as it takes.
@@ -59,6 +68,8 @@ mod tests {
             (json!(3), 3_000_000_000),
             (json!(1e-9), 1),
             (json!("0.000000001"), 1),
+            (json!("25e-1"), 2_500_000_000),
+            (json!("1.5e3"), 1_500_000_000_000),
             (json!(0), 0),
         ] {
             assert_eq!(decimal(&value).map(Amount::nanos), Ok(nanos), "{value}");
@@ -68,6 +79,11 @@ mod tests {
             json!("1Gi"),
             json!("500m"),
             json!("0.0000000001"),
+            json!("1e-10"),
+            json!(1e-10),
+            json!("1.5e-9"),
+            json!("1e"),
+            json!("1e-99999999999999999999"),
             json!(null),
             json!(true),
             json!("NaN"),
