@@ -1,4 +1,4 @@
-//! Tiers come from a file, which is read again when it changes: what it says becomes Tier objects, all of them or none.
+//! Tiers come from a file, which is read again when it changes: once all of it can be read, what it says becomes Tier objects.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -25,6 +25,7 @@ pub async fn run(client: Client, file: Option<PathBuf>) {
         return;
     };
     let mut seen: Option<SystemTime> = None;
+    let mut told: Option<String> = None;
     let mut tick = tokio::time::interval(LOOK);
     loop {
         tick.tick().await;
@@ -35,14 +36,15 @@ pub async fn run(client: Client, file: Option<PathBuf>) {
         match load(&client, file.clone()).await {
             Ok(count) => {
                 tracing::info!(tiers = count, "the tiers were read");
-                seen = changed;
+                (seen, told) = (changed, None);
             }
-            // Those that were are those that are: a file that cannot be read limits nobody less.
+            // Those that were are those that are: a file that cannot be read limits nobody less. It is looked at again, also as it
+            // is, since it may be the server that could not write; and a mistake is told once.
             Err(error) => {
-                if seen != changed || seen.is_none() {
-                    tracing::error!(%error, "the tiers stay as they were");
+                if told.as_ref() != Some(&error) {
+                    tracing::error!(error, "the tiers stay as they were");
                 }
-                seen = changed;
+                told = Some(error);
             }
         }
     }
