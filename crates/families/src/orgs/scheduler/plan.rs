@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 use super::super::dimensions::Dimension;
+use super::super::footprint::Footprint;
 use super::board::{Board, Holding};
 use super::place::{Need, NoPlace, Node, choose};
 use super::progress::{deploys, downgrades, statuses, watched};
@@ -70,6 +71,8 @@ impl Action {
 pub struct Blocked {
     pub dimension: Dimension,
     pub retry_ms: i64,
+    /// How often it was refused since what is wanted changed.
+    pub attempts: i64,
     counted: i128,
     limit: Option<i128>,
     changed: i64,
@@ -94,9 +97,12 @@ impl Memory {
     /// An allocation was refused.
     pub fn block(&mut self, group: &Group, room: &Room, dimension: Dimension, now_ms: i64) {
         let at = Dimension::COMPUTE.iter().position(|one| *one == dimension).unwrap_or(0);
+        let before = self.blocked.get(&group.key()).filter(|before| before.changed == group.changed);
+        let attempts = before.map_or(0, |before| before.attempts).saturating_add(1);
         self.blocked.insert(
             group.key(),
             Blocked {
+                attempts,
                 dimension,
                 retry_ms: now_ms.saturating_add(BACKOFF_MS),
                 counted: room.counted[at],
@@ -130,9 +136,23 @@ pub(super) struct Wants {
     allocations: VecDeque<Option<String>>,
     actions: Vec<Action>,
     pub reason: Option<String>,
+    /// Of a quota that refused: its limit, what is used of it, and what one more takes.
+    pub details: Value,
     pub unmet: usize,
-    /// Whether all that is wanted is there, and one more is to come so that an old one can go.
+    /// Whether one more than is wanted is to come, so that an old one can go.
+    pub surges: bool,
+    /// Whether all that is wanted is there, and only that one more is missing.
     pub only_surges: bool,
+    /// How many of them were placed.
+    placed: usize,
+    /// Who goes where nothing more may come: the next fits into the slot it leaves, and the rollout goes on with those there are.
+    otherwise: Option<Action>,
+}
+
+impl Wants {
+    pub fn lacks_quota(&self) -> bool {
+        self.reason.as_deref().is_some_and(|reason| reason.starts_with("org_quota_exceeded:"))
+    }
 }
 
 /// What to do, and who is to be looked at again although nothing changes: those with something under way, or in want of it.
@@ -197,21 +217,26 @@ pub fn plan_for(
                 Ok(action) => {
                     actions.push(action);
                     placed += 1;
+                    one.placed += 1;
                 }
-                Err(reason) => {
+                Err(why) => {
                     one.unmet = one.allocations.len() + 1;
                     one.allocations.clear();
-                    one.reason = Some(reason);
+                    one.reason = Some(why.reason);
+                    one.details = why.details;
                 }
             }
         }
     }
     for one in &mut wants {
         one.unmet += one.allocations.len();
+        if one.placed == 0 && one.lacks_quota() {
+            actions.extend(one.otherwise.take());
+        }
     }
     actions.extend(downgrades(board, &groups, &wants));
     actions.extend(deploys(&holdings, &groups, &wants, now_ms));
-    actions.extend(statuses(board, &groups, &wants));
+    actions.extend(statuses(board, &groups, &wants, memory, now_ms));
     Plan { watched: watched(&holdings, &groups, &wants), actions }
 }
 
@@ -347,7 +372,8 @@ fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
     } else if leaving.is_empty() && fresh.iter().all(|one| one.reported == "ready") {
         replace(group, nodes, &running, &stale, &mut out, set);
     }
-    out.only_surges = surge > 0 && filled == group.desired;
+    out.surges = surge > 0;
+    out.only_surges = out.surges && filled == group.desired;
     for _ in 0..(group.desired + surge - filled).max(0) {
         out.allocations.push_back(None);
     }
@@ -371,8 +397,11 @@ fn replace(
     let stale: Vec<&Instance> = stale.iter().copied().filter(may_go).collect();
     if let Some(one) = victims(&stale, &group.hash).first() {
         let enough = if group.mode == "surge" { total > group.desired } else { total >= group.desired };
+        let fits = group.unit.max(one.footprint) == one.footprint;
         if enough {
             out.actions.push(set(one, "draining", "rollout_replace"));
+        } else if group.mode != "surge" && fits {
+            out.otherwise = Some(set(one, "draining", "rollout_replace"));
         }
     } else if total >= group.desired
         && let Some(one) = running.iter().find(|one| nodes.draining.contains(&one.node))
@@ -390,6 +419,18 @@ fn victims<'a>(running: &[&'a Instance], hash: &str) -> Vec<&'a Instance> {
     victims
 }
 
+/// Why nothing is allocated.
+struct Why {
+    reason: String,
+    details: Value,
+}
+
+impl From<&str> for Why {
+    fn from(reason: &str) -> Why {
+        Why { reason: reason.to_owned(), details: Value::Null }
+    }
+}
+
 fn allocate(
     group: &Group,
     replaces: Option<String>,
@@ -397,7 +438,7 @@ fn allocate(
     ground: &mut Ground<'_>,
     memory: &Memory,
     now_ms: i64,
-) -> Result<Action, String> {
+) -> Result<Action, Why> {
     if group.lacks_secrets {
         return Err("secrets_missing".into());
     }
@@ -410,16 +451,19 @@ fn allocate(
         Some(one) => group.unit.max(one.footprint).minus(one.footprint).unwrap_or(group.unit),
         None => group.unit,
     };
-    if let Some(dimension) = room.lacks(more).or_else(|| memory.is_blocked(group, room, now_ms)) {
-        return Err(format!("org_quota_exceeded:{dimension}"));
+    // Who takes nothing more than was there waits for nothing.
+    let waits = || memory.is_blocked(group, room, now_ms).filter(|_| more != Footprint::NONE);
+    if let Some(dimension) = room.lacks(more).or_else(waits) {
+        let details = room.details(dimension, more);
+        return Err(Why { reason: format!("org_quota_exceeded:{dimension}"), details });
     }
     let key = group.key();
     let home = group.homes.first().map(String::as_str);
     let need = Need { group: &key, memory_bytes: group.unit.memory_bytes, cpu: group.unit.cpu, home };
     let at = choose(&ground.nodes, &need).map_err(|why| match why {
         // The one place it could go to is there, and somebody is still in it.
-        NoPlace::Memory | NoPlace::Addresses if uses_volumes(group, slot, ground.places) => "volume_in_use".to_owned(),
-        why => why.reason().to_owned(),
+        NoPlace::Memory | NoPlace::Addresses if uses_volumes(group, slot, ground.places) => Why::from("volume_in_use"),
+        why => Why::from(why.reason()),
     })?;
     if uses_volumes(group, slot, ground.places) {
         return Err("volume_in_use".into());

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::fields::text;
+use kinds::fields::{items, text};
+use kinds::time;
 use serde_json::{Value, json};
 
 use super::super::names::env_name;
 use super::board::{Board, Holding};
-use super::plan::{Action, FAILURES_MAX, Wants};
+use super::plan::{Action, FAILURES_MAX, Memory, Wants};
 use super::state::{Group, Instance, Seen};
 
 /// How long a rollout may take.
@@ -17,12 +18,12 @@ const ROLLOUT_MS: i64 = 10 * 60 * 1000;
 /// a single replica does: of several the others go on meanwhile.
 pub(super) fn downgrades(board: &Board, groups: &[&Group], wants: &[Wants]) -> Vec<Action> {
     let mut actions = Vec::new();
-    for (group, wants) in groups.iter().zip(wants).filter(|(_, wants)| wants.only_surges) {
+    for (group, wants) in groups.iter().zip(wants).filter(|(_, wants)| wants.surges) {
         let Some(reason) = &wants.reason else { continue };
-        let for_quota = reason.starts_with("org_quota_exceeded:");
         let deploy = board.holding(&group.org).and_then(|holding| holding.deploys.get(&group.deploy));
         let is_open = deploy.is_some_and(is_open);
-        if is_open && (for_quota || (group.desired == 1 && reason == "no_capacity_memory")) {
+        let lacks_memory = wants.only_surges && group.desired == 1 && reason == "no_capacity_memory";
+        if is_open && (wants.lacks_quota() || lacks_memory) {
             let what = format!("{}: expect up to 1 of {} replicas unavailable", group.process_type, group.desired);
             actions.push(Action::Deploy {
                 org: group.org.clone(),
@@ -100,7 +101,7 @@ pub(super) fn deploys(
 }
 
 /// `env_status_view`, where it says something else than before.
-pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants]) -> Vec<Action> {
+pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants], memory: &Memory, now_ms: i64) -> Vec<Action> {
     let mut by_env: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
     for (group, wants) in groups.iter().zip(wants) {
         let live = group.instances.iter().filter(|one| one.desired_state == "running" && one.hash == group.hash);
@@ -112,10 +113,21 @@ pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants]) -> Vec
             () => "failing",
         };
         let dimension = wants.reason.as_deref().and_then(|reason| reason.strip_prefix("org_quota_exceeded:"));
-        by_env.entry((group.org.clone(), env_name(&group.app, &group.env))).or_default().push(json!({
+        let env = env_name(&group.app, &group.env);
+        let shown = board.holding(&group.org).and_then(|holding| holding.envs.get(&env));
+        let shown = shown.and_then(|env| {
+            items(&env.status, &["groups"]).iter().find(|one| text(one, &["process_type"]) == group.process_type)
+        });
+        // For how long it has waited for this; what it is told with may have changed meanwhile.
+        let same = |one: &&Value| one["unschedulable_reason"].as_str() == wants.reason.as_deref();
+        let since = shown.filter(same).map_or(Value::Null, |one| one["since"].clone());
+        let since = if wants.reason.is_some() && since.is_null() { json!(time::text(now_ms)) } else { since };
+        let blocked = memory.blocked.get(&group.key()).filter(|one| dimension.is_some() && one.retry_ms > now_ms);
+        by_env.entry((group.org.clone(), env)).or_default().push(json!({
             "process_type": group.process_type, "desired": group.desired, "matching": matching, "ready": ready,
             "status": status, "unschedulable_reason": wants.reason, "unschedulable_dimension": dimension,
-            "unmet_replicas": wants.unmet, "rollout_mode": group.mode, "last_deploy_id": group.deploy,
+            "details": wants.details, "since": since, "attempts": blocked.map_or(0, |blocked| blocked.attempts),
+            "next_retry_at": blocked.map(|blocked| time::text(blocked.retry_ms)), "unmet_replicas": wants.unmet, "rollout_mode": group.mode, "last_deploy_id": group.deploy,
         }));
     }
     let mut actions = Vec::new();

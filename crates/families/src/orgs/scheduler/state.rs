@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use kinds::fields::{given, items, text};
-use serde_json::Value;
+use quantity::Amount;
+use serde_json::{Value, json};
 
 use super::super::dimensions::Dimension;
 use super::super::footprint::Footprint;
@@ -116,6 +117,16 @@ impl Room {
                 (more > 0 && limit.is_some_and(|limit| counted.saturating_add(more) > limit)).then_some(dimension)
             },
         )
+    }
+
+    /// What a refusal for a dimension is told with.
+    pub fn details(&self, dimension: Dimension, more: Footprint) -> Value {
+        let Some(at) = Dimension::COMPUTE.iter().position(|one| *one == dimension) else { return Value::Null };
+        let shown = |nanos: i128| numbers::shown(Amount::from_nanos(nanos));
+        json!({
+            "limit": self.limits[at].map(shown), "current_usage": shown(self.counted[at]),
+            "requested_delta": numbers::shown(more.amounts()[at]),
+        })
     }
 
     pub fn take(&mut self, more: Footprint) {
