@@ -36,6 +36,7 @@ const SHAPES: [Shape; 18] = [
         about: "A machine that runs instances.",
         fields: &[
             ("state", "string", "active, draining, disabled, degraded or offline."),
+            ("reason", "string", "Why it was put in this state."),
             ("allocatable_memory_bytes", "integer", "What instances may take together."),
             ("cpu_cores", "integer", "Cores; vCPUs are overcommitted."),
             ("ipv6_prefix", "string", "Where its instances get their addresses."),

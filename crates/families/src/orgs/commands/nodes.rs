@@ -31,6 +31,9 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         Some(stored) => {
             spec["state"] = stored.spec()["state"].clone();
             spec["version"] = stored.spec()["version"].clone();
+            if let Some(reason) = stored.spec().get("reason") {
+                spec["reason"] = reason.clone();
+            }
             if spec == *stored.spec() {
                 return Ok(Outcome::as_it_was(&stored));
             }
@@ -61,12 +64,18 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let state = state.ok_or_else(|| Problem::invalid("state", "it is missing"))?;
     let stored = asking.load_to_change(NODES, given.name("node"))?;
     let was = text(stored.spec(), &["state"]).to_owned();
-    if was == state {
-        return Ok(Outcome::as_it_was(&stored));
-    }
     let mut spec = stored.spec().clone();
     spec["state"] = json!(state);
-    let payload = json!({"old": was, "new": state, "reason": body.text("reason")?});
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("reason");
+    }
+    if let Some(reason) = body.text("reason")? {
+        spec["reason"] = json!(reason);
+    }
+    if spec == *stored.spec() {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    let payload = json!({"old": was, "new": state, "reason": spec["reason"]});
     let mut out = Outcome::new(Done::Changed);
     let object = asking.change(&mut out, &stored, spec, &[("node.state_changed", payload)]);
     Ok(out.showing(&object))

@@ -151,6 +151,11 @@ impl Board {
         self.orgs.range(after).map(|(name, _)| name).chain(self.orgs.keys()).take(count.min(self.orgs.len()))
     }
 
+    /// Nodes as they were told of.
+    pub fn all_nodes(&self) -> impl Iterator<Item = &Seen> {
+        self.nodes.values()
+    }
+
     /// Nodes with what their instances take: until one is known to have stopped, or its node is gone, its memory is.
     pub fn nodes(&self, now_ms: i64) -> Vec<Node> {
         let nothing = Taken::default();

@@ -20,6 +20,7 @@ use super::super::dimensions::Dimension;
 use super::super::names::*;
 use super::board::{Board, Concerned, FOLLOWED};
 use super::plan::{Action, Memory, asking, plan_for};
+use super::silence::{NO_HEARTBEAT, Silence, Turn};
 use super::state::{Room, Seen, rooms};
 use crate::Plural;
 
@@ -113,6 +114,7 @@ pub async fn run(client: Client) {
     loop {
         let begun = Instant::now();
         scheduler.take(&inbox);
+        scheduler.turn().await;
         let is_idle = scheduler.due.is_empty();
         scheduler.pass().await;
         if is_idle {
@@ -135,6 +137,10 @@ struct Scheduler {
     looked: Instant,
     /// The last one of those that are looked at whatever happens.
     swept: String,
+    begun: Instant,
+    silence: Silence,
+    /// Nodes that are to be put in or out of service.
+    turns: Vec<Turn>,
 }
 
 impl Scheduler {
@@ -148,6 +154,9 @@ impl Scheduler {
             watched: BTreeSet::new(),
             looked,
             swept: String::new(),
+            begun: looked,
+            silence: Silence::default(),
+            turns: Vec::new(),
         }
     }
 
@@ -172,6 +181,27 @@ impl Scheduler {
             let swept: Vec<String> = self.board.orgs_after(&self.swept, some).cloned().collect();
             self.swept = swept.last().cloned().unwrap_or_default();
             self.due.extend(swept);
+            let uptime_ms = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+            self.turns = self.silence.look(self.board.all_nodes(), uptime_ms);
+        }
+    }
+
+    /// Puts nodes out of service that are silent, and back into it. A change that comes between wins.
+    async fn turn(&mut self) {
+        for turn in std::mem::take(&mut self.turns) {
+            let path = format!("/apis/{GROUP}/{VERSION}/nodes/{}", turn.node);
+            let Ok(node) = send(&self.client, Method::GET, &path, None, None).await else { continue };
+            if turn.state == "offline" && node["status"]["heartbeat_at_ms"].as_i64() != Some(turn.heard_ms) {
+                // It was heard of, and only this loop does not know yet.
+                continue;
+            }
+            let body = match turn.state {
+                "offline" => json!({"state": "offline", "reason": NO_HEARTBEAT}),
+                state => json!({"state": state}),
+            };
+            let path = format!("/v1/nodes/{}/state", turn.node);
+            // Refused, it is found again.
+            let _ = send(&self.client, Method::PUT, &path, Some(&body), Some(turn.version)).await;
         }
     }
 
@@ -217,7 +247,7 @@ async fn rooms_of(client: &Client, orgs: &BTreeSet<String>) -> Option<BTreeMap<S
     let mut found = Vec::with_capacity(orgs.len());
     if orgs.len() > READ_MAX {
         let path = format!("/apis/{GROUP}/{VERSION}/orgs");
-        let list = send(client, Method::GET, &path, None).await.ok()?;
+        let list = send(client, Method::GET, &path, None, None).await.ok()?;
         for one in list["items"].as_array().into_iter().flatten() {
             let name = one["metadata"]["name"].as_str().unwrap_or_default();
             if orgs.contains(name) {
@@ -229,7 +259,7 @@ async fn rooms_of(client: &Client, orgs: &BTreeSet<String>) -> Option<BTreeMap<S
     for org in orgs {
         let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{org}/orgs/{org}");
         // One that is gone by now has nothing to allocate.
-        if let Ok(object) = send(client, Method::GET, &path, None).await {
+        if let Ok(object) = send(client, Method::GET, &path, None, None).await {
             found.push(seen(org, &object));
         }
     }
@@ -268,16 +298,26 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Dimens
             json!({"status": {"groups": groups}}),
         ),
     };
-    match send(client, method, &path, Some(&body)).await {
+    match send(client, method, &path, Some(&body), None).await {
         Ok(_) => Ok(()),
         Err(refused) => Err(refused),
     }
 }
 
 /// Sends one request, and reads a refusal for quota out of its answer.
-async fn send(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Option<Dimension>> {
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    version: Option<i64>,
+) -> Result<Value, Option<Dimension>> {
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, kind);
+    let request = match version {
+        Some(version) => request.header(http::header::IF_MATCH, format!("\"{version}\"")),
+        None => request,
+    };
     let text = body.filter(|body| !body.is_null()).map(Value::to_string).unwrap_or_default();
     let request = request.body(kube::client::Body::from(text.into_bytes())).map_err(|_| None)?;
     let response = client.send(request).await.map_err(|_| None)?;

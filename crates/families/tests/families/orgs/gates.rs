@@ -235,3 +235,26 @@ fn of_what_a_lost_node_ran_only_what_is_still_wanted_runs_elsewhere() {
     assert_eq!(cluster.nodes_of("acme"), ["n2"; 3]);
     assert_eq!(cluster.platform.units("acme", "max_instances"), 3);
 }
+
+#[test]
+fn why_a_node_is_out_of_service_is_known_until_it_is_back() {
+    let mut cluster = Cluster::new(&[("n1", GIB)]);
+    let path = [("node", "n1")];
+    let mut said = |state: Value, reason: Value| {
+        let mut body = json!({"state": state});
+        if !reason.is_null() {
+            body["reason"] = reason;
+        }
+        let told = cluster.platform.run("", Op::SetNodeState, &path, body).unwrap().body["reason"].clone();
+        // An agent that registers its node again changes nothing about it.
+        let node = json!({"allocatable_memory_bytes": GIB, "cpu_cores": 8});
+        let kept = cluster.platform.run("", Op::RegisterNode, &path, node).unwrap().body;
+        assert_eq!((&kept["state"], &kept["reason"]), (&state, &told));
+        told
+    };
+    assert_eq!(said(json!("offline"), json!("no_heartbeat")), "no_heartbeat");
+    // Somebody says it, too, and means it: no heartbeat brings it back.
+    assert_eq!(said(json!("offline"), Value::Null), Value::Null);
+    assert_eq!(said(json!("offline"), json!("repair")), "repair");
+    assert_eq!(said(json!("active"), Value::Null), Value::Null);
+}
