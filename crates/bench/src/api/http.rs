@@ -38,8 +38,8 @@ impl Target {
         Ok(Target { address: address.to_owned(), name, tls: Arc::new(tls), token: Some(token.to_owned()) })
     }
 
-    /// A server whose kubeconfig holds certificates, as Bursar's does.
-    pub fn from_kubeconfig(text: &str) -> anyhow::Result<Target> {
+    /// A server whose kubeconfig holds certificates, as Bursar's does. It knows us by ours, or by a token.
+    pub fn from_kubeconfig(text: &str, token: Option<&str>) -> anyhow::Result<Target> {
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix(name));
             line.map(str::trim).with_context(|| format!("the kubeconfig has no {name}"))
@@ -47,11 +47,14 @@ impl Target {
         let pem = |name: &str| anyhow::Ok(STANDARD.decode(field(name)?)?);
         let address = field("server:")?.strip_prefix("https://").context("the server is not behind TLS")?;
         let host = address.rsplit_once(':').context("the address has no port")?.0;
+        let authority = pem("certificate-authority-data:")?;
+        if let Some(token) = token {
+            return Target::with_token(address, host, &authority, token);
+        }
         let certificates = pem("client-certificate-data:")?;
         let certificates = CertificateDer::pem_slice_iter(&certificates);
         let key = PrivateKeyDer::from_pem_slice(&pem("client-key-data:")?)?;
-        let tls = trusting(&pem("certificate-authority-data:")?)?
-            .with_client_auth_cert(certificates.collect::<Result<_, _>>()?, key)?;
+        let tls = trusting(&authority)?.with_client_auth_cert(certificates.collect::<Result<_, _>>()?, key)?;
         let name = ServerName::try_from(host.to_owned())?;
         Ok(Target { address: address.to_owned(), name, tls: Arc::new(tls), token: None })
     }

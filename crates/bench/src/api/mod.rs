@@ -11,6 +11,7 @@ mod load;
 mod options;
 pub mod orgs;
 mod orgs_postgres;
+pub mod orgs_service;
 pub mod quota;
 pub mod serve;
 mod servers;

@@ -1,5 +1,5 @@
 //! `bursar bench orgs`: scale commands of organizations with many instances, each checked against three limits and durable with its
-//! event, at 64 clients; beside a version of the same command on PostgreSQL. And whether a command's cost depends on how many
+//! event, at 64 clients; beside a service that does the same command on PostgreSQL. And whether a command's cost depends on how many
 //! organizations there are.
 
 use std::time::{Duration, Instant};
@@ -18,17 +18,19 @@ use super::{Figures, micros, print_figures};
 use crate::probe::{Latencies, median};
 
 pub const CLIENTS: usize = 64;
+/// Whoever sends commands shows it with each, to both.
+pub const TOKEN: &str = "benchmark";
 /// Memory of one instance, with what runs it.
 pub const UNIT_BYTES: i64 = 128 << 20;
 /// How long the first organization may take: its tier is made a moment after the start.
 const START: Duration = Duration::from_secs(30);
 
-pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    super::run(arguments, benchmark)
+pub fn run(arguments: &[String], this_command: &[&str]) -> anyhow::Result<()> {
+    super::run(arguments, async |options| benchmark(options, this_command).await)
 }
 
-async fn benchmark(options: &Options) -> anyhow::Result<()> {
-    let mut figures = throughput(options).await?;
+async fn benchmark(options: &Options, this_command: &[&str]) -> anyhow::Result<()> {
+    let mut figures = throughput(options, this_command).await?;
     figures.extend(growth(options).await?);
     print_figures(&figures);
     Ok(())
@@ -44,7 +46,7 @@ fn scale(desired: u64) -> Bytes {
 
 /// A server with so many organizations, each with so many instances.
 async fn filled(options: &Options, orgs: u64, instances: u64) -> anyhow::Result<Server> {
-    let server = Server::bursar(&options.bursar)?;
+    let server = Server::bursar_with_token(&options.bursar, TOKEN)?;
     let mut connection = server.target.connect().await?;
     let first = Instant::now();
     while let Err(error) = create(&mut connection, "/v1/orgs", json!({"id": "o0", "tier": "scale"})).await {
@@ -133,13 +135,13 @@ async fn scales(
     Ok((latencies, started.elapsed()))
 }
 
-async fn throughput(options: &Options) -> anyhow::Result<Figures> {
+async fn throughput(options: &Options, this_command: &[&str]) -> anyhow::Result<Figures> {
     let (orgs, instances) = (options.orgs, options.instances);
     let server = filled(options, orgs, instances).await?;
-    let peer = if options.peers { Some(Peer::start(orgs, instances).await?) } else { None };
+    let peer = if options.peers { Some(Peer::start(orgs, instances, this_command).await?) } else { None };
     println!("{CLIENTS} clients, scale commands of {orgs} organizations with {instances} instances each");
     println!("{:>5} {:<12} {:>11} {:>8} {:>8}", "round", "system", "commands/s", "p50 µs", "p99 µs");
-    let (mut rates, mut ratios) = (Vec::new(), Vec::new());
+    let (mut rates, mut ratios, mut asked) = (Vec::new(), Vec::new(), 0);
     for round in 1..=options.rounds {
         let row = |system: &str, latencies: &Latencies, elapsed: Duration| {
             let rate = latencies.count() as f64 / elapsed.as_secs_f64();
@@ -151,8 +153,11 @@ async fn throughput(options: &Options) -> anyhow::Result<Figures> {
         let ours = row("bursar", &latencies, elapsed);
         rates.push(ours);
         if let Some(peer) = &peer {
-            let (latencies, elapsed) = peer.scales(CLIENTS, options.run).await?;
+            let (latencies, elapsed) = scales(&peer.target, CLIENTS, orgs, instances, options.run).await?;
             ratios.push(ours / row("postgresql", &latencies, elapsed));
+            asked += latencies.count();
+            // Each of the organizations may stand as the round before left it.
+            peer.check(asked, orgs * round as u64).await?;
         }
     }
     let mut figures = vec![("commands64_per_second".into(), format!("{:.0}", median(rates.into_iter())))];

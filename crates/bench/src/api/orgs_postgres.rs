@@ -1,123 +1,85 @@
-//! The same command as a service on PostgreSQL would do it: the organization's usage is locked, compared with its limits and
-//! changed with the environment, and an event is appended, in one transaction. It has no HTTP in front of it, in its favour.
+//! The peer of the commands of organizations: PostgreSQL, filled with the same organizations, and a service in front of it.
 
-use std::time::{Duration, Instant};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
-use anyhow::ensure;
-use tokio::task::JoinSet;
-use tokio_postgres::{Client, Statement};
+use anyhow::{Context, ensure};
 
-use super::orgs::UNIT_BYTES;
+use super::http::Target;
+use super::orgs::{TOKEN, UNIT_BYTES};
+use super::orgs_service::NAME;
+use super::servers::Ended;
 use crate::ledger::postgres::Postgres;
-use crate::probe::Latencies;
 
-const SCHEMA: &str = "
-    CREATE TABLE usage (org int, dimension int, used bigint NOT NULL, cap bigint NOT NULL, PRIMARY KEY (org, dimension))
-        WITH (fillfactor = 50);
-    CREATE TABLE envs (org int PRIMARY KEY, desired bigint NOT NULL, version bigint NOT NULL) WITH (fillfactor = 50);
-    CREATE TABLE events (id bigserial PRIMARY KEY, org int NOT NULL, body text NOT NULL);";
+const SCHEMA: &str = include_str!("orgs_schema.sql");
+const UNIT_CPU_MILLI: i64 = 500;
+/// Of every dimension: more than anybody asks for.
+const LIMIT: i64 = 1 << 50;
 
-pub struct Peer {
-    postgres: Postgres,
-    orgs: u64,
-    instances: u64,
+/// So many organizations, with so many instances each of the one process type of their one environment.
+fn fill(orgs: u64, instances: u64) -> String {
+    let dimensions = "ARRAY['max_instances', 'max_total_memory_bytes', 'max_total_cpu_request']";
+    let all = format!("generate_series(0, {orgs} - 1) n");
+    format!(
+        "INSERT INTO orgs SELECT 'o' || n, 'scale' FROM {all};
+        INSERT INTO tier_limits SELECT 'scale', d, {LIMIT} FROM unnest({dimensions}) d;
+        INSERT INTO org_usage_view SELECT 'o' || n, d, {instances} * unit
+            FROM {all}, unnest({dimensions}, ARRAY[1, {UNIT_BYTES}, {UNIT_CPU_MILLI}]) u(d, unit);
+        INSERT INTO envs_view SELECT 'o' || n, 'shop', 'prod', 1, jsonb_build_object('web', jsonb_build_object(
+            'desired', {instances}, 'allocated', {instances}, 'memory_bytes', {UNIT_BYTES}, 'cpu_milli', {UNIT_CPU_MILLI},
+            'release', 'shop.1')) FROM {all};"
+    )
 }
 
-/// What is prepared once a connection.
-struct Statements {
-    usage: Statement,
-    env: Statement,
-    charge: Statement,
-    change: Statement,
-    tell: Statement,
+pub struct Peer {
+    pub target: Target,
+    postgres: Postgres,
+    /// Ended before its database is.
+    service: Option<Ended>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        drop(self.service.take());
+    }
 }
 
 impl Peer {
-    pub async fn start(orgs: u64, instances: u64) -> anyhow::Result<Peer> {
+    /// `this_command` are the words that make this program a benchmark.
+    pub async fn start(orgs: u64, instances: u64, this_command: &[&str]) -> anyhow::Result<Peer> {
         let postgres = Postgres::launch()?;
         let client = postgres.ready().await?;
         client.batch_execute(SCHEMA).await?;
-        let (count, each) = (i32::try_from(orgs)?, i64::try_from(instances)?);
-        let fill = "INSERT INTO usage SELECT org, dimension, $2::bigint * (ARRAY[1::bigint, $3, 500])[dimension], 1000000000000000
-            FROM generate_series(0, $1 - 1) org, generate_series(1, 3) dimension";
-        client.execute(fill, &[&count, &each, &UNIT_BYTES]).await?;
-        let fill = "INSERT INTO envs SELECT org, $2::bigint, 1 FROM generate_series(0, $1 - 1) org";
-        client.execute(fill, &[&count, &each]).await?;
-        for table in ["usage", "envs"] {
-            client.batch_execute(&format!("VACUUM ANALYZE {table}")).await?;
+        client.batch_execute(&fill(orgs, instances)).await?;
+        client.batch_execute("VACUUM ANALYZE").await?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(this_command)
+            .arg(crate::ORGS_SERVICE)
+            .arg(postgres.folder())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut output = BufReader::new(child.stdout.take().context("no pipe")?);
+        let service = Some(Ended(child));
+        let mut address = String::new();
+        ensure!(output.read_line(&mut address)? > 0, "the service on PostgreSQL did not start");
+        let mut certificate = String::new();
+        while !certificate.contains("END CERTIFICATE") {
+            ensure!(output.read_line(&mut certificate)? > 0, "the service on PostgreSQL has no certificate");
         }
-        Ok(Peer { postgres, orgs, instances })
+        let target = Target::with_token(address.trim(), NAME, certificate.as_bytes(), TOKEN)?;
+        Ok(Peer { target, postgres, service })
     }
 
-    pub async fn scales(&self, clients: usize, length: Duration) -> anyhow::Result<(Latencies, Duration)> {
-        let mut ready = Vec::new();
-        for _ in 0..clients {
-            let client = self.postgres.connect().await?;
-            let statements = prepare(&client).await?;
-            ready.push((client, statements));
-        }
-        let started = Instant::now();
-        let mut all = JoinSet::new();
-        for (number, (mut client, statements)) in ready.into_iter().enumerate() {
-            let (orgs, instances) = (self.orgs, i64::try_from(self.instances)?);
-            all.spawn(async move {
-                let mut latencies = Latencies::new()?;
-                let mut round = 0;
-                while started.elapsed() < length {
-                    for org in (number as u64..orgs.max(number as u64 + 1)).step_by(clients) {
-                        let desired = if round % 2 == 0 { (instances - 1).max(0) } else { instances.max(1) };
-                        let asked = Instant::now();
-                        scale(&mut client, &statements, i32::try_from(org % orgs)?, desired).await?;
-                        latencies.record(asked.elapsed());
-                        if started.elapsed() >= length {
-                            break;
-                        }
-                    }
-                    round += 1;
-                }
-                anyhow::Ok(latencies)
-            });
-        }
-        let mut latencies = Latencies::new()?;
-        while let Some(one) = all.join_next().await {
-            latencies.add(&one??)?;
-        }
-        Ok((latencies, started.elapsed()))
+    /// That no command was carried out twice or without its event. `commands` were asked for, and at most `idle` of them asked for
+    /// what was so already.
+    pub async fn check(&self, commands: u64, idle: u64) -> anyhow::Result<()> {
+        let client = self.postgres.connect().await?;
+        let events: i64 = client.query_one("SELECT count(*) FROM events", &[]).await?.try_get(0)?;
+        let versions: i64 =
+            client.query_one("SELECT sum(version - 1)::bigint FROM envs_view", &[]).await?.try_get(0)?;
+        let told = u64::try_from(events)?;
+        ensure!(events == versions, "versions have come to {versions}, and there are {events} events");
+        ensure!(told <= commands && told + idle >= commands, "{events} events of {commands} commands");
+        Ok(())
     }
-}
-
-async fn prepare(client: &Client) -> anyhow::Result<Statements> {
-    Ok(Statements {
-        usage: client.prepare("SELECT used, cap FROM usage WHERE org = $1 ORDER BY dimension FOR UPDATE").await?,
-        env: client.prepare("SELECT desired, version FROM envs WHERE org = $1 FOR UPDATE").await?,
-        charge: client
-            .prepare(
-                "UPDATE usage SET used = used + $2::bigint * (ARRAY[1::bigint, $3, 500])[dimension] WHERE org = $1",
-            )
-            .await?,
-        change: client.prepare("UPDATE envs SET desired = $2, version = version + 1 WHERE org = $1").await?,
-        tell: client.prepare("INSERT INTO events (org, body) VALUES ($1, $2)").await?,
-    })
-}
-
-async fn scale(client: &mut Client, statements: &Statements, org: i32, desired: i64) -> anyhow::Result<()> {
-    let step = client.transaction().await?;
-    let usage = step.query(&statements.usage, &[&org]).await?;
-    let env = step.query_one(&statements.env, &[&org]).await?;
-    let (had, version): (i64, i64) = (env.try_get(0)?, env.try_get(1)?);
-    let more = desired - had;
-    for (row, unit) in usage.iter().zip([1, UNIT_BYTES, 500]) {
-        let (used, cap): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        ensure!(more <= 0 || used + more * unit <= cap, "the quota is exceeded");
-    }
-    step.execute(&statements.charge, &[&org, &more, &UNIT_BYTES]).await?;
-    step.execute(&statements.change, &[&org, &desired]).await?;
-    let body = format!(
-        "{{\"event_type\":\"env.scale_set\",\"org_id\":\"o{org}\",\"aggregate_seq\":{},\"actor_id\":\"bench\",\
-         \"old\":{{\"desired\":{had}}},\"new\":{{\"desired\":{desired}}}}}",
-        version + 1
-    );
-    step.execute(&statements.tell, &[&org, &body]).await?;
-    step.commit().await?;
-    Ok(())
 }

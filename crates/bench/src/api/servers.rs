@@ -37,7 +37,7 @@ pub struct Server {
 }
 
 /// A child that does not outlive us.
-struct Ended(Child);
+pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -51,7 +51,14 @@ impl Server {
     /// The disk is the one that holds temporary files, for both.
     pub fn bursar(program: &Path) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
-        let (process, target) = start_bursar(program, folder.path(), "embedded")?;
+        let (process, target) = start_bursar(program, folder.path(), "embedded", None)?;
+        Ok(Server { name: "bursar", target, processes: vec![process], folder, etcd: None })
+    }
+
+    /// One that knows us by a token, which comes with every request.
+    pub fn bursar_with_token(program: &Path, token: &str) -> anyhow::Result<Server> {
+        let folder = tempfile::tempdir()?;
+        let (process, target) = start_bursar(program, folder.path(), "embedded", Some(token))?;
         Ok(Server { name: "bursar", target, processes: vec![process], folder, etcd: None })
     }
 
@@ -59,7 +66,7 @@ impl Server {
     pub fn bursar_over(program: &Path, other: &Server) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
         let etcd = other.etcd.as_deref().context("it has no etcd")?;
-        let (process, target) = start_bursar(program, folder.path(), &format!("etcd://{etcd}"))?;
+        let (process, target) = start_bursar(program, folder.path(), &format!("etcd://{etcd}"), None)?;
         Ok(Server { name: "bursar on etcd", target, processes: vec![process], folder, etcd: None })
     }
 
@@ -72,7 +79,7 @@ impl Server {
         let status = process.0.wait()?;
         ensure!(status.success(), "the server ended with {status}\n{}", tail(&self.folder.path().join("bursar.log")));
         let started = Instant::now();
-        let (process, target) = start_bursar(program, self.folder.path(), "embedded")?;
+        let (process, target) = start_bursar(program, self.folder.path(), "embedded", None)?;
         let took = started.elapsed();
         self.processes.push(process);
         self.target = target;
@@ -124,11 +131,20 @@ impl Server {
     }
 }
 
-fn start_bursar(program: &Path, folder: &Path, store: &str) -> anyhow::Result<(Ended, Target)> {
+fn start_bursar(program: &Path, folder: &Path, store: &str, token: Option<&str>) -> anyhow::Result<(Ended, Target)> {
     let log = folder.join("bursar.log");
+    let (tokens, config) = (folder.join("tokens.csv"), folder.join("config.yaml"));
+    let known = token.map(|token| format!("{token},benchmark,benchmark,system:masters\n"));
+    std::fs::write(&tokens, known.unwrap_or_default())?;
+    std::fs::write(
+        &config,
+        if token.is_some() { format!("tokenFile: {}\n", tokens.display()) } else { "{}\n".into() },
+    )?;
     let child = Command::new(program)
         .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store, "--data"])
         .arg(folder.join("data"))
+        .arg("--config")
+        .arg(config)
         .arg("--kubeconfig")
         .arg(folder.join("kubeconfig"))
         .stdout(Stdio::piped())
@@ -144,7 +160,7 @@ fn start_bursar(program: &Path, folder: &Path, store: &str) -> anyhow::Result<(E
     // The rest of the greeting must not fill the pipe.
     std::thread::spawn(move || output.read_to_string(&mut String::new()));
     let kubeconfig = std::fs::read_to_string(folder.join("kubeconfig"))?;
-    Ok((process, Target::from_kubeconfig(&kubeconfig)?))
+    Ok((process, Target::from_kubeconfig(&kubeconfig, token)?))
 }
 
 fn start_etcd(folder: &Path, client: &str, peer: &str) -> anyhow::Result<Ended> {

@@ -102,12 +102,12 @@ impl Postgres {
     }
 
     pub async fn connect(&self) -> anyhow::Result<Client> {
-        let mut config = tokio_postgres::Config::new();
-        config.host_path(self.folder.path()).user("bursar").dbname("postgres");
-        let (client, connection) = config.connect(NoTls).await?;
-        // It ends with the client; an error then shows in the client's own calls.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(client)
+        connect(self.folder()).await
+    }
+
+    /// Where its socket is.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn run(&mut self, runtime: &Runtime, shape: Shape, length: Duration) -> anyhow::Result<Run> {
@@ -151,6 +151,16 @@ impl Postgres {
         let charged: String = client.query_one("SELECT sum(used)::text FROM accounts", &[]).await?.try_get(0)?;
         check_books("postgresql", u64::try_from(claims)?, self.granted, &charged)
     }
+}
+
+/// A connection to the server whose socket is in this folder.
+pub async fn connect(folder: &Path) -> anyhow::Result<Client> {
+    let mut config = tokio_postgres::Config::new();
+    config.host_path(folder).user("bursar").dbname("postgres");
+    let (client, connection) = config.connect(NoTls).await?;
+    // It ends with the client; an error then shows in the client's own calls.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(client)
 }
 
 impl Drop for Postgres {
