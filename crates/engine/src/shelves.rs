@@ -67,10 +67,12 @@ impl Shelves {
         resource: &GroupResource,
         namespace: &Arc<str>,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        // Nothing comes between a name and itself with the least character behind it: the end is found once, and not looked for at
+        // every object.
         let from = (namespace.clone(), Arc::from(""));
-        let namespace = namespace.clone();
-        let objects = self.of(resource).into_iter().flat_map(move |shelf| shelf.range(from.clone()..));
-        objects.map(|(_, object)| object).take_while(move |object| object.key.namespace == namespace)
+        let until = (Arc::from(format!("{namespace}\0")), Arc::from(""));
+        let objects = self.of(resource).into_iter().flat_map(move |shelf| shelf.range(from.clone()..until.clone()));
+        objects.map(|(_, object)| object)
     }
 }
 

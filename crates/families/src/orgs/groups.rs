@@ -166,12 +166,17 @@ pub fn env(object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> 
     let reserves = OrgFacts::reserves(object.namespace, view);
     let held = held(object.name, &object.object["spec"], instances, reserves)
         .map_err(|why| Refusal::forbidden(format!("environment {:?}: {why}", object.name)))?;
+    let held = held.shown();
+    // Most changes of an environment leave what it takes as it is.
+    if given(object.object, &["spec", "held"]) == Some(&held) {
+        return Ok(Must::AsItIs);
+    }
     let mut env = object.object.clone();
     match env.get_mut("spec") {
-        Some(Value::Object(spec)) => drop(spec.insert("held".into(), held.shown())),
+        Some(Value::Object(spec)) => drop(spec.insert("held".into(), held)),
         _ => return Err(Refusal::forbidden(format!("environment {:?} has no spec", object.name))),
     }
-    Ok(Must::differ(object.object, env))
+    Ok(Must::Be(env))
 }
 
 /// How a group stands in a step: its slots, what fills them, and its process type as its environment has it.

@@ -59,9 +59,11 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     if !is_kept(change.resource) {
         return Ok(());
     }
-    let namespace = view.get(&GroupResource::core("namespaces"), "", change.namespace);
-    let leaves = namespace.is_some_and(|one| one.pointer("/metadata/deletionTimestamp").is_some());
-    if change.new.is_none() && leaves {
+    let leaves = || {
+        let namespace = view.get(&GroupResource::core("namespaces"), "", change.namespace);
+        namespace.is_some_and(|one| one.pointer("/metadata/deletionTimestamp").is_some())
+    };
+    if change.new.is_none() && leaves() {
         return Ok(());
     }
     if change.origin.identity.user != SERVICE {

@@ -131,7 +131,7 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
         if outcome.steps.is_empty() && outcome.done == Done::AsItWas {
             return Ok(answered(status, &outcome.body));
         }
-        match submit(parts, call, &outcome, now_ms).await? {
+        match submit(parts, call, &mut outcome, now_ms).await? {
             Ok(()) if call.is_dry_run() => {
                 let events: Vec<&Value> = outcome.events.iter().map(|event| &event["event_type"]).collect();
                 return Ok(document(
@@ -214,9 +214,9 @@ fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outco
     run(op, &given, &mut asking)
 }
 
-fn write_of(step: &Step) -> Result<(ObjectKey, WriteKind), Failure> {
-    let key = ObjectKey::from(step.place.clone());
-    let draft = || Draft::new(step.object.clone()).map_err(|error| Failure::internal(error.to_string()));
+fn write_of(step: Step) -> Result<(ObjectKey, WriteKind), Failure> {
+    let (key, object) = (ObjectKey::from(step.place), step.object);
+    let draft = || Draft::new(object).map_err(|error| Failure::internal(error.to_string()));
     let expect = |revision| Expect { revision, uid: None };
     let kind = match step.kind {
         StepKind::Create => WriteKind::Create(draft()?),
@@ -230,14 +230,15 @@ fn write_of(step: &Step) -> Result<(ObjectKey, WriteKind), Failure> {
     Ok((key, kind))
 }
 
+/// Hands what a command writes over; its events stay, to be counted.
 async fn submit(
     parts: &Arc<Parts>,
     call: &Call,
-    outcome: &Outcome,
+    outcome: &mut Outcome,
     now_ms: i64,
 ) -> Result<Result<(), Refused>, Failure> {
-    let writes = outcome.steps.iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
-    let entries = outcome.lines.iter().map(|line| (Journal::EVENTS, line.clone())).collect();
+    let writes = std::mem::take(&mut outcome.steps).into_iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
+    let entries = std::mem::take(&mut outcome.lines).into_iter().map(|line| (Journal::EVENTS, line)).collect();
     let writes = Writes { writes, dry_run: call.is_dry_run(), now_ms, origin: origin(call.number) };
     write_all(parts, WriteAll { writes, entries }).await
 }

@@ -14,13 +14,13 @@ pub const DERIVED: [&str; 4] = ["held", "charged_bindings", "snapshots_max", "sn
 
 /// What of an object is told in events and shown in views: its spec, without what follows from other objects.
 pub fn state(object: &Value) -> Value {
-    let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
-    if let Value::Object(fields) = &mut spec {
-        for derived in DERIVED {
-            fields.remove(derived);
+    match object.get("spec") {
+        Some(Value::Object(fields)) => {
+            let own = fields.iter().filter(|(field, _)| !DERIVED.contains(&field.as_str()));
+            Value::Object(own.map(|(field, value)| (field.clone(), value.clone())).collect())
         }
+        other => other.cloned().unwrap_or(Value::Null),
     }
-    spec
 }
 
 /// Whether objects of this kind are told in events. Leases and keys pass by themselves, tiers are a file's, and a hostname

@@ -128,6 +128,12 @@ pub fn row(object: &Value) -> Value {
     Value::Object(row)
 }
 
+/// A copy of an object without its spec, for one that gets another.
+fn without_spec(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten().filter(|(field, _)| *field != "spec");
+    Value::Object(fields.map(|(field, value)| (field.clone(), value.clone())).collect())
+}
+
 fn kind_word(plural: Plural) -> String {
     let mut word = String::new();
     for (place, c) in kind_of(plural).chars().enumerate() {
@@ -213,7 +219,7 @@ impl Asking<'_> {
         spec["version"] = json!(1);
         let object = self.object(plural, name, spec);
         out.steps.push(Step { place: self.place(plural, name), kind: StepKind::Create, object: object.clone() });
-        let told = self.event(plural, name, 1, event, more, &Value::Null, &state(&object));
+        let told = self.event(plural, name, 1, event, more, Value::Null, state(&object));
         out.events.push(told);
         object
     }
@@ -228,20 +234,18 @@ impl Asking<'_> {
     /// Writes a changed object, and tells each change.
     pub fn change(&mut self, out: &mut Outcome, stored: &Stored, mut spec: Value, events: &[(&str, Value)]) -> Value {
         let told = i64::try_from(events.len().max(1)).unwrap_or(1);
-        let before = state(&stored.object);
         spec["version"] = json!(stored.version().saturating_add(told));
-        let mut object = (*stored.object).clone();
+        let mut object = without_spec(&stored.object);
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         object["metadata"]["generation"] = json!(generation);
         object["spec"] = spec;
-        let after = state(&object);
         let place = self.place(stored.plural, &stored.name);
         let kind = StepKind::Update(stored.revision());
         out.steps.push(Step { place, kind, object: object.clone() });
         for (number, (event, more)) in (1..).zip(events) {
             let sequence = stored.version().saturating_add(number);
-            let told = self.event(stored.plural, &stored.name, sequence, event, more.clone(), &before, &after);
-            out.events.push(told);
+            let (old, new) = (state(&stored.object), state(&object));
+            out.events.push(self.event(stored.plural, &stored.name, sequence, event, more.clone(), old, new));
         }
         object
     }
@@ -252,7 +256,7 @@ impl Asking<'_> {
         out.steps.push(Step { place, kind, object: (*stored.object).clone() });
         let before = state(&stored.object);
         let sequence = stored.version().saturating_add(1);
-        let told = self.event(stored.plural, &stored.name, sequence, event, more, &before, &Value::Null);
+        let told = self.event(stored.plural, &stored.name, sequence, event, more, before, Value::Null);
         out.events.push(told);
     }
 
@@ -264,12 +268,12 @@ impl Asking<'_> {
         sequence: i64,
         event: &str,
         payload: Value,
-        old: &Value,
-        new: &Value,
+        old: Value,
+        new: Value,
     ) -> Value {
-        let spec = if new.is_null() { old } else { new };
+        let spec = if new.is_null() { &old } else { &new };
         let org = if is_global(plural) { Value::Null } else { json!(self.org) };
-        json!({
+        let mut told = json!({
             "occurred_at": time::text(self.around.now_ms),
             "occurred_at_ms": self.around.now_ms,
             "aggregate_type": kind_word(plural),
@@ -284,10 +288,12 @@ impl Asking<'_> {
             "env_id": spec.get("env"),
             "request_id": self.request_id,
             "idempotency_key": self.idempotency_key,
-            "payload": payload,
-            "old": old,
-            "new": new,
-        })
+        });
+        // What is long is handed over: the macro would write it down once more to copy it.
+        for (field, value) in [("payload", payload), ("old", old), ("new", new)] {
+            told[field] = value;
+        }
+        told
     }
 
     /// The usage of the organization, as it was last published.
@@ -299,6 +305,10 @@ impl Asking<'_> {
 
     /// Looks whether so much more would fit, without taking it.
     pub fn look(&self, more: Footprint) -> Result<(), Problem> {
+        // Whoever asks for no more needs no room: what is scaled down is looked at by nobody.
+        if more == Footprint::NONE {
+            return Ok(());
+        }
         let usage = self.usage();
         let mut violations = Vec::new();
         for (dimension, requested) in Dimension::COMPUTE.into_iter().zip(more.amounts()) {
