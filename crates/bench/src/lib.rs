@@ -27,7 +27,7 @@ pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::R
         ("datum", arguments) => api::datum::run(arguments),
         ("orgs", arguments) => api::orgs::run(arguments, this_command),
         ("stall", arguments) => api::stall::run(arguments),
-        (ORGS_SERVICE, [folder]) => api::orgs_service::run(folder),
+        (ORGS_SERVICE, [folder, connections]) => api::orgs_service::run(folder, connections.parse()?),
         (DECISION_WORK, [claims, accounts]) => {
             decision::work(decision::Size { claims: claims.parse()?, accounts: accounts.parse()? });
             Ok(())

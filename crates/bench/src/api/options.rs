@@ -23,6 +23,7 @@ pub struct Options {
     pub raised: u64,
     pub orgs: u64,
     pub instances: u64,
+    pub connections: usize,
 }
 
 const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|stall [OPTIONS]
@@ -49,6 +50,7 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|
  orgs:
   --orgs N           organizations (1000)
   --instances N      instances of each, at most 100 (100)
+  --connections N    of the service on PostgreSQL to its database, at most 90 (32)
  stall:
   --pods N           pods stored before anything is measured (300000)";
 
@@ -74,6 +76,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         raised: 1_000,
         orgs: 1_000,
         instances: 100,
+        connections: 32,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -96,6 +99,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--raised" => options.raised = number(word()?)?,
             "--orgs" => options.orgs = number(word()?)?.max(1),
             "--instances" => options.instances = number(word()?)?.min(100),
+            "--connections" => options.connections = usize::try_from(number(word()?)?.clamp(1, 90))?,
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

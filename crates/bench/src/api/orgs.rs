@@ -138,7 +138,7 @@ async fn scales(
 async fn throughput(options: &Options, this_command: &[&str]) -> anyhow::Result<Figures> {
     let (orgs, instances) = (options.orgs, options.instances);
     let server = filled(options, orgs, instances).await?;
-    let peer = if options.peers { Some(Peer::start(orgs, instances, this_command).await?) } else { None };
+    let peer = if options.peers { Some(Peer::start(options, this_command).await?) } else { None };
     println!("{CLIENTS} clients, scale commands of {orgs} organizations with {instances} instances each");
     println!("{:>5} {:<12} {:>11} {:>8} {:>8}", "round", "system", "commands/s", "p50 µs", "p99 µs");
     let (mut rates, mut ratios, mut asked) = (Vec::new(), Vec::new(), 0);

@@ -1,11 +1,12 @@
 //! The peer of the commands of organizations: PostgreSQL, filled with the same organizations, and a service in front of it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
 use super::http::Target;
+use super::options::Options;
 use super::orgs::{TOKEN, UNIT_BYTES};
 use super::orgs_service::NAME;
 use super::servers::Ended;
@@ -23,7 +24,7 @@ fn fill(orgs: u64, instances: u64) -> String {
     format!(
         "INSERT INTO orgs SELECT 'o' || n, 'scale' FROM {all};
         INSERT INTO tier_limits SELECT 'scale', d, {LIMIT} FROM unnest({dimensions}) d;
-        INSERT INTO org_usage_view SELECT 'o' || n, d, {instances} * unit
+        INSERT INTO org_usage_view SELECT 'o' || n, d, {instances}::bigint * unit
             FROM {all}, unnest({dimensions}, ARRAY[1, {UNIT_BYTES}, {UNIT_CPU_MILLI}]) u(d, unit);
         INSERT INTO envs_view SELECT 'o' || n, 'shop', 'prod', 1, jsonb_build_object('web', jsonb_build_object(
             'desired', {instances}, 'allocated', {instances}, 'memory_bytes', {UNIT_BYTES}, 'cpu_milli', {UNIT_CPU_MILLI},
@@ -46,16 +47,17 @@ impl Drop for Peer {
 
 impl Peer {
     /// `this_command` are the words that make this program a benchmark.
-    pub async fn start(orgs: u64, instances: u64, this_command: &[&str]) -> anyhow::Result<Peer> {
+    pub async fn start(options: &Options, this_command: &[&str]) -> anyhow::Result<Peer> {
         let postgres = Postgres::launch()?;
         let client = postgres.ready().await?;
         client.batch_execute(SCHEMA).await?;
-        client.batch_execute(&fill(orgs, instances)).await?;
+        client.batch_execute(&fill(options.orgs, options.instances)).await?;
         client.batch_execute("VACUUM ANALYZE").await?;
         let mut child = Command::new(std::env::current_exe()?)
             .args(this_command)
             .arg(crate::ORGS_SERVICE)
             .arg(postgres.folder())
+            .arg(options.connections.to_string())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no pipe")?);
@@ -66,6 +68,8 @@ impl Peer {
         while !certificate.contains("END CERTIFICATE") {
             ensure!(output.read_line(&mut certificate)? > 0, "the service on PostgreSQL has no certificate");
         }
+        // The rest must not fill the pipe, nor find it closed.
+        std::thread::spawn(move || output.read_to_string(&mut String::new()));
         let target = Target::with_token(address.trim(), NAME, certificate.as_bytes(), TOKEN)?;
         Ok(Peer { target, postgres, service })
     }

@@ -22,15 +22,13 @@ use tokio_postgres::{Client, Statement};
 use tokio_rustls::TlsAcceptor;
 
 use super::http::JSON;
-use super::orgs::{CLIENTS, TOKEN};
+use super::orgs::TOKEN;
 use crate::ledger::postgres::connect;
 
 pub const NAME: &str = "localhost";
 /// Who sends commands.
 const ACTOR: &str = "benchmark";
 
-/// Connections to the database: as many as there are clients was the fastest of 8, 16, 32 and 64.
-const POOL: usize = CLIENTS;
 const BODY_BYTES_MAX: usize = 512 * 1024;
 const REPLICAS_MAX: i64 = 100;
 
@@ -44,15 +42,15 @@ struct Service {
 /// What is answered where it is no success.
 struct Refused(StatusCode, &'static str);
 
-/// Serves the database in this folder, and prints where and with which certificate.
-pub fn run(folder: &str) -> anyhow::Result<()> {
+/// Serves the database in this folder over so many connections to it, and prints where and with which certificate.
+pub fn run(folder: &str, connections: usize) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(Path::new(folder)))
+    runtime.block_on(serve(Path::new(folder), connections))
 }
 
-async fn serve(folder: &Path) -> anyhow::Result<()> {
-    let mut pool = Vec::with_capacity(POOL);
-    for _ in 0..POOL {
+async fn serve(folder: &Path, connections: usize) -> anyhow::Result<()> {
+    let mut pool = Vec::with_capacity(connections);
+    for _ in 0..connections {
         let client = connect(folder).await?;
         let call =
             client.prepare("SELECT status, body FROM set_scale($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)").await?;
@@ -69,7 +67,7 @@ async fn serve(folder: &Path) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}\n{}", listener.local_addr()?, made.cert.pem());
     let tokens = HashMap::from([(TOKEN.to_owned(), ACTOR.to_owned())]);
-    let service = Arc::new(Service { tokens, free: Semaphore::new(POOL), pool: Mutex::new(pool) });
+    let service = Arc::new(Service { tokens, free: Semaphore::new(connections), pool: Mutex::new(pool) });
     loop {
         let (stream, _) = listener.accept().await?;
         let (acceptor, service) = (acceptor.clone(), Arc::clone(&service));
