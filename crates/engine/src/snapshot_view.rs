@@ -121,6 +121,10 @@ impl View for SnapshotView<'_> {
         Vec::new()
     }
 
+    fn in_line(&self, _: &str, _: usize) -> Vec<Place> {
+        Vec::new()
+    }
+
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>> {
         self.namespaces_of(policy)
     }

@@ -106,6 +106,9 @@ pub trait View: World + Balances {
     /// account, the first `max` of it.
     fn waiting(&self, policy: &str, max: usize) -> Vec<SubjectLine>;
 
+    /// Where those are who wait for the accounts of a policy, the first `max` for each account: cheaper than what they want.
+    fn in_line(&self, policy: &str, max: usize) -> Vec<Place>;
+
     /// The namespaces a policy's rules look into now, sorted. Empty for a policy over objects without a namespace.
     fn namespaces(&self, policy: &str) -> Vec<Arc<str>>;
 

@@ -18,7 +18,7 @@ use super::catalog::Catalog;
 use super::entity::Entity;
 use super::table::{BucketAccount, Limited, Table};
 use super::{CLAIMS, EFFECTIVE};
-use crate::{Parsed, View};
+use crate::{Change, Parsed, View};
 
 /// Claims of a bucket that are looked at to tell what its meter has seen; what the others have is taken for unclaimed.
 const HOLDERS_MAX: usize = 20_000;
@@ -212,6 +212,15 @@ impl Samples {
     pub fn get(&self, account: &str) -> Option<&Sample> {
         self.by_account.get(account)
     }
+}
+
+/// Whether some meter began to answer, or ceased to: whoever waits is then not only told other numbers, but decided or not.
+pub fn turns(change: &Change<'_>) -> bool {
+    let answers = |object: &Value| -> BTreeMap<String, bool> {
+        let entries = items(object, &["spec", "usage"]).iter();
+        entries.map(|entry| (text(entry, &["account"]).to_owned(), entry.get("error").is_none())).collect()
+    };
+    change.new.is_some_and(|new| answers(change.old) != answers(new))
 }
 
 /// How far an account may rise, and until when that is so.

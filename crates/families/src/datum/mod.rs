@@ -277,15 +277,16 @@ fn grants_of(effective: &Value) -> Vec<Affected> {
     grants.map(|one| Affected::Status(place(one))).collect()
 }
 
-/// Waiting claims whose words are mended when what they wait for changes. Those further back say the same a little longer.
+/// Waiting claims whose words are mended when what they wait for changes. Those further back tell older numbers a little longer.
 const WAITING_MENDED_MAX: usize = 1000;
+/// The same where not only numbers change. All of them, but for a bound of what one step may do.
+const WAITING_TURNED_MAX: usize = 100_000;
 
 /// The claims that wait for what changed.
 fn waiting(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let policy = rules::policy_name(change.resource, "", change.name);
-    let waiting = view.waiting(&policy, WAITING_MENDED_MAX);
-    let place = |one: &crate::SubjectLine| crate::Place::new(one.resource.clone(), &one.namespace, &one.name);
-    waiting.iter().map(|one| Affected::Status(place(one))).collect()
+    let max = if metered::turns(change) { WAITING_TURNED_MAX } else { WAITING_MENDED_MAX };
+    view.in_line(&policy, max).into_iter().map(Affected::Status).collect()
 }
 
 /// The claims of a namespace that is another project's now: they say whose they are.

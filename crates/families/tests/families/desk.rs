@@ -113,7 +113,7 @@ impl Desk {
         let (foresight, origin) = (Foresight::None, self.origin.clone());
         let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight, origin });
         // What one status tells may be told by another.
-        assert!((0..8).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
+        assert!((0..64).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
         let report = self.desk.engine.snapshot().audit();
         assert_eq!((report.differences, report.missing, report.broken), (vec![], 0, vec![]));
         written.map(drop).map_err(|refused| self.words(refused))
@@ -134,7 +134,7 @@ impl Desk {
     pub fn restart(&mut self) {
         let desk = std::mem::replace(&mut self.desk, engine::desk::Desk::new(self.families.clone()));
         self.desk = desk.again();
-        assert!((0..8).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
+        assert!((0..64).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
     }
 
     /// All objects of a resource, as they are stored.

@@ -34,6 +34,22 @@ impl Desk {
     }
 }
 
+/// However many wait, none is left undecided when a meter answers again.
+#[test]
+fn all_who_wait_are_decided_when_the_meter_is_back() {
+    let mut desk = desk();
+    desk.told(json!({"account": CPU, "error": "status 503"}));
+    let names: Vec<String> = (0..1050).map(|number| format!("c{number:04}")).collect();
+    for name in &names {
+        assert_eq!(desk.ask(name, &[(CPU, "1")], json!({})), "Pending/MeteringServiceUnavailable");
+    }
+    desk.measured(4);
+    for (number, name) in names.iter().enumerate() {
+        let expected = if number < 6 { "Granted/QuotaAvailable" } else { "Denied/QuotaExceeded" };
+        assert_eq!(desk.phase("proj-abc", name), expected, "{name}");
+    }
+}
+
 #[test]
 fn nothing_is_granted_before_the_meter_was_asked_nor_when_it_fails() {
     let mut desk = desk();
