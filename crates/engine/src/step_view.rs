@@ -181,7 +181,7 @@ impl View for StepView<'_> {
     fn in_line(&self, policy: &str, max: usize) -> Vec<Place> {
         let Engine { ledger, subjects, .. } = self.engine;
         let whole = |account: &AccountId| ledger.key(*account).is_some_and(|key| key.bucket.is_empty());
-        let waiting = ledger.accounts_of(policy).into_iter().filter(whole);
+        let waiting = ledger.accounts_of(policy).filter(whole);
         let waiting = waiting.flat_map(|account| ledger.first_waiting_for(account, max));
         let keys = waiting.filter_map(|uid| subjects.get(&uid));
         keys.map(|key| Place::new(key.resource.clone(), &key.namespace, &key.name)).collect()
