@@ -203,7 +203,7 @@ impl Ledger {
     }
 
     /// The lines with no growth beyond what the number type still holds.
-    fn cut_to_type(&self, occupied: &[Line], mut wanted: Lines) -> Lines {
+    pub(crate) fn cut_to_type(&self, occupied: &[Line], mut wanted: Lines) -> Lines {
         for line in &mut wanted {
             let had = amount_on(occupied, line.account);
             let room = self.known(line.account).room_of_type();

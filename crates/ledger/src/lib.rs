@@ -43,6 +43,7 @@ mod decide_all;
 mod error;
 mod explain;
 mod greedy;
+mod holds;
 mod in_line;
 mod ledger;
 mod load;

@@ -137,3 +137,51 @@ fn closing_an_account_thins_out_holds() {
         ",
     );
 }
+
+#[test]
+fn a_hold_that_is_dropped_leaves_what_was_settled_and_wakes_who_waits() {
+    check(
+        "
+        limit q cpu 4
+        charge a q cpu 1
+        hold  a 10 q cpu 3             -> held used=1 held=2
+        hold  b 10 q cpu 1             -> held
+        wait  w greedy 0 1 q cpu 2     -> queued
+        drop  b                        -> released woken=
+        subject b                      -> unknown
+        drop  a                        -> released woken=w
+        subject a                      -> charged charges=q:cpu:1
+        drop  a                        -> released unchanged
+        drop  nobody                   -> released unchanged
+        expire 99                      -> unchanged
+        show  q cpu                    -> used=3 held=0
+        ",
+    );
+}
+
+#[test]
+fn what_is_stored_is_counted_again_under_a_hold() {
+    check(
+        "
+        limit q cpu 4
+        limit q memory 9
+        charge a q cpu 1
+        hold  a 10 q cpu 3             -> held used=1 held=2
+        # A rule that came counts more of it, and of something else: nobody refuses what is there.
+        under a q cpu 2, q memory 5    -> held used=2 held=1
+        under a q cpu 2, q memory 5    -> held unchanged
+        under a q cpu 7                -> held used=7 held=0
+        subject a                      -> held-until=10 charges=q:cpu:3 settled=q:cpu:7
+        show  q memory                 -> used=0
+        under a nothing                -> held
+        show  q cpu                    -> used=0 held=3
+        wait  w greedy 0 1 q cpu 2     -> queued
+        expire 10                      -> expired=a woken=w
+        subject a                      -> unknown
+        # Whoever holds nothing is charged in other ways.
+        under w q cpu 3                -> unchanged
+        under nobody q cpu 3           -> unchanged
+        show  q cpu                    -> used=2 held=0
+        ",
+    );
+}

@@ -7,7 +7,7 @@
 //! charge NAME POLICY RESOURCE AMOUNT, POLICY RESOURCE AMOUNT …     also: adopt; `nothing` is the empty vector
 //! hold   NAME UNTIL charges            wait NAME greedy|ordered PRIORITY ARRIVED charges
 //!        a charge that begins with `now`, `adopted` or `in-line` is on these terms, whatever the others are on
-//! settle NAME     delete NAME     expire NOW
+//! settle NAME     delete NAME     expire NOW     drop NAME: its hold     under NAME charges: what is stored of it under a hold
 //! step PART | PART …   as one step, where a part is limit, discounts, charge, adopt, hold, wait or delete; then also
 //!        `POLICY:RESOURCE=USED/HELD/WAITING` and `NAME=STATE` as the plan showed them, for every account and subject named
 //! what-if NAME charges     show POLICY RESOURCE     subject NAME     explain NAME
@@ -98,6 +98,18 @@ impl Bench {
                 let subject = self.subject(name);
                 let receipt = self.ledger.release(subject);
                 self.of_receipt(&receipt, &[])
+            }
+            ["drop", name] => {
+                let subject = self.subject(name);
+                let receipt = self.ledger.drop_hold(subject);
+                self.of_receipt(&receipt, &[])
+            }
+            ["under", name, charges @ ..] => {
+                let (subject, charges) = (self.subject(name), self.charges(charges, Terms::Adopted));
+                match self.ledger.adopt_under(subject, &charges) {
+                    Ok(receipt) => self.of_receipt(&receipt, &charges),
+                    Err(denied) => self.of_denied(&denied),
+                }
             }
             ["expire", now] => {
                 let receipt = self.ledger.expire(number(now));
