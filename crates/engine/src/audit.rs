@@ -113,7 +113,16 @@ impl Snapshot {
             for (key, amount) in named(&occupied) {
                 add(&mut sums, key, amount);
             }
-            let found = named(&view.charges);
+            // What is held comes and goes without an object.
+            let found = match view.state {
+                State::Held { expires_at_ms } => {
+                    if expires_at_ms <= self.clock_ms {
+                        report.differ(format!("subject {:032x} is held, although its time is over", id.0));
+                    }
+                    named(&view.settled)
+                }
+                State::Charged | State::Waiting(_) => named(&view.charges),
+            };
             let has = named(&occupied);
             // What comes along stands in no line.
             let asked: Vec<ledger::Charge> =

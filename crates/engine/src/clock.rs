@@ -23,16 +23,18 @@ impl Engine {
         if self.staging.is_some() {
             self.forsake();
         }
+        // A hold that is over moves balances and serves others as a release does.
         let moved_from = self.touched.len();
         if self.ledger.next_expiry_ms().is_some_and(|at| at <= self.clock_ms) {
             let receipt = self.ledger.expire(self.clock_ms);
             self.note_receipt(&receipt);
         }
-        if self.moments.next_ms().is_none_or(|at| self.clock_ms < at) {
+        let is_due = self.moments.next_ms().is_some_and(|at| at <= self.clock_ms);
+        if !is_due && self.touched.len() == moved_from {
             return;
         }
         // By this time all of it was judged: a start with an earlier one must judge again.
-        self.clock_unsaved = true;
+        self.clock_unsaved |= is_due;
         while let Some(key) = self.moments.pop(self.clock_ms) {
             if let Some(object) = self.stored(&key).cloned() {
                 if self.policy_resources.contains(&key.resource) {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Families, Record};
-use ledger::{Balance, Ledger};
+use ledger::{Balance, Ledger, SubjectId};
 use rules::GroupResource;
 
 use crate::command::{Postponed, Refused, Write, Writes, Written};
-use crate::effects::{Effect, Effects, EventKind, Fact};
+use crate::effects::{Decided, Effect, Effects, EventKind, Fact};
 use crate::engine::Engine;
+use crate::hold::{Held, Hold};
 use crate::load::Loaded;
 use crate::object::{Object, ObjectKey};
 use crate::slices::{Counted, Found};
@@ -19,13 +20,15 @@ pub struct Desk {
     pub engine: Engine,
     families: Families,
     objects: BTreeMap<ObjectKey, Arc<Object>>,
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) rows: BTreeMap<Vec<u8>, Vec<u8>>,
     revision: u64,
     clock_ms: Option<i64>,
     measuring: Option<u64>,
     due: BTreeMap<ObjectKey, i64>,
     /// What was written down, in order, each with its moment.
     pub records: Vec<(i64, Record)>,
+    /// What was decided so far.
+    pub decided: Decided,
     shown: Shown,
 }
 
@@ -54,6 +57,7 @@ impl Desk {
             measuring: None,
             due: BTreeMap::new(),
             records: Vec::new(),
+            decided: Decided::default(),
             shown: Shown::default(),
         };
         desk.keep_facts(effects);
@@ -105,6 +109,20 @@ impl Desk {
         written
     }
 
+    /// Decides a write that is stored elsewhere ([`Engine::hold`]).
+    pub fn hold(&mut self, hold: Hold) -> Result<Result<Held, Refused>, Box<Postponed>> {
+        let held = self.engine.hold(hold);
+        self.keep();
+        held
+    }
+
+    /// Gives that up ([`Engine::drop_hold`]).
+    pub fn drop_hold(&mut self, subject: SubjectId, now_ms: i64) -> bool {
+        let was_held = self.engine.drop_hold(subject, now_ms);
+        self.keep();
+        was_held
+    }
+
     /// A write whose sender goes on with what has to be counted before it ([`Engine::stage`]).
     pub fn stage(&mut self, write: Write) -> Result<Result<Written, Refused>, Box<Postponed>> {
         let written = self.engine.stage(write);
@@ -153,6 +171,7 @@ impl Desk {
                 Fact::Due(key, None) => drop(self.due.remove(&key)),
             }
         }
+        self.decided.add(&effects.decided);
         let shown = &mut self.shown;
         effects.closed.iter().for_each(|policy| drop(shown.balances.remove(policy)));
         for (policy, line) in effects.balances {

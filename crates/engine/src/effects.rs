@@ -84,6 +84,16 @@ impl Decided {
         self.families[family][decision as usize] += 1;
     }
 
+    /// Counts others with them.
+    pub fn add(&mut self, others: &Decided) {
+        if self.families.len() < others.families.len() {
+            self.families.resize(others.families.len(), [0; 3]);
+        }
+        for (family, others) in self.families.iter_mut().zip(&others.families) {
+            family.iter_mut().zip(others).for_each(|(count, more)| *count += more);
+        }
+    }
+
     /// Granted, denied and queued for each family, in the order of the families; those after the last with any are left
     /// out.
     pub fn by_family(&self) -> &[[u64; 3]] {

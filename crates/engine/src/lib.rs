@@ -26,6 +26,7 @@ pub mod desk;
 mod effects;
 mod engine;
 mod follow;
+mod hold;
 mod identity;
 mod install;
 mod load;
@@ -56,6 +57,7 @@ pub use command::{AuditReport, Expect, Postponed, Recount, Refused, Write, Write
 pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
 pub use engine::Engine;
 pub use follow::Bounds;
+pub use hold::{Held, Hold};
 pub use load::Loaded;
 pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadable, parse_uid, string_map};
 pub use room::Room;

@@ -181,7 +181,9 @@ impl Engine {
     fn release_strangers(&mut self) {
         let stored: HashSet<SubjectId> = self.shelves.all().map(|object| object.uid).collect();
         let charged = self.ledger.snapshot();
-        for (stranger, ..) in charged.subjects().filter(|(subject, ..)| !stored.contains(subject)) {
+        let is_strange = |subject: &SubjectId| !stored.contains(subject) && !self.ledger.is_held(*subject);
+        let strangers: Vec<SubjectId> = charged.subjects().map(|(subject, ..)| subject).filter(is_strange).collect();
+        for stranger in strangers {
             let receipt = self.ledger.release(stranger);
             self.note_receipt(&receipt);
         }

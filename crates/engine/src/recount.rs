@@ -134,8 +134,8 @@ impl Engine {
         true
     }
 
-    /// What an object is charged by other policies than these, as the ledger has it. None for one that waits or is held: only
-    /// all of its rules together say how it stands.
+    /// What an object is charged by other policies than these, as the ledger has it; of one that is held, what stays of it without
+    /// that. None for one that waits: only all of its rules together say how it stands.
     fn charged_by_others(&self, subject: SubjectId, moved: &[PolicyId]) -> Option<Vec<Charge>> {
         let Some(view) = self.ledger.subject(subject) else { return Some(Vec::new()) };
         // What is left on retired accounts is nobody's.
@@ -143,8 +143,8 @@ impl Engine {
             let policy = self.policies.policy_of(&self.ledger, charge.account);
             policy.is_some_and(|policy| moved.binary_search(&policy).is_err())
         };
-        let is_charged = view.state == State::Charged;
-        is_charged.then(|| view.charges.into_iter().filter(is_others).map(|one| one.on(Terms::Adopted)).collect())
+        let waits = matches!(view.state, State::Waiting(_));
+        (!waits).then(|| view.into_charged().into_iter().filter(is_others).map(|one| one.on(Terms::Adopted)).collect())
     }
 
     fn charge_measured(&mut self, object: &Object, verdict: &Verdict, kept: Vec<Charge>) {
@@ -162,6 +162,9 @@ impl Engine {
             charges = self.policies.charges(&self.ledger, lines, Terms::Adopted).0;
         }
         charges.extend(kept);
+        if self.ledger.is_held(subject) {
+            return self.charge_under(subject, &charges);
+        }
         if charges.is_empty() && !self.ledger.is_live(subject) {
             return;
         }

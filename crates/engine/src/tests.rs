@@ -21,6 +21,7 @@ mod company;
 mod edits;
 mod expressions;
 mod foresight;
+mod holds;
 mod jit;
 mod lines;
 mod marks;

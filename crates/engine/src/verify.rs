@@ -59,7 +59,8 @@ impl Engine {
                 found.problem(format!("account {} {}: there is no such policy", key.policy, key.resource));
             }
             for subject in stored.subjects_of(balance.account).into_iter().chain(stored.waiting_for(balance.account)) {
-                if !uids.contains(&subject) {
+                // What is held is not stored yet.
+                if !uids.contains(&subject) && !stored.is_held(subject) {
                     found.problem(format!(
                         "account {} {}: charged by {}, which is no stored object",
                         key.policy,

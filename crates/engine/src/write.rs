@@ -25,18 +25,18 @@ pub const WRITES_MAX: usize = 64;
 
 /// A write that only the ledger can refuse.
 #[expect(clippy::large_enum_variant, reason = "nearly every write is the large one, and none is kept")]
-enum Ready {
+pub(crate) enum Ready {
     Put(ReadyPut),
     Delete { stored: Arc<Object>, last: Option<Draft> },
 }
 
-struct ReadyPut {
-    key: ObjectKey,
-    draft: Draft,
+pub(crate) struct ReadyPut {
+    pub key: ObjectKey,
+    pub draft: Draft,
     before: Option<Arc<Object>>,
     compiled: Option<Compiled>,
     /// What an update is charged under; a create decides by its rules.
-    terms: Option<Terms>,
+    pub terms: Option<Terms>,
     /// Of an update: what it expects, and whether it is only of the status.
     expect: Expect,
     status: bool,
@@ -120,7 +120,8 @@ impl Engine {
         let is_last = matches!(foresight, Foresight::Last(_));
         (self.origin, self.foresight, self.known) = (origin, foresight, None);
         self.check_room(dry_run)?;
-        let put = match self.ready(key, kind, now_ms, &HashSet::new())? {
+        let stored = self.stored(&key).cloned();
+        let put = match self.ready(key, kind, stored, now_ms, &HashSet::new())? {
             Ready::Put(put) => put,
             Ready::Delete { stored, .. } if dry_run => return Ok(self.would_be(stored)),
             Ready::Delete { stored, last } => return Ok(self.delete(stored, last)),
@@ -181,7 +182,8 @@ impl Engine {
             }
             let makes_namespace = key.resource.is("", "namespaces") && matches!(kind, WriteKind::Create(_));
             let namespace = makes_namespace.then(|| key.name.clone());
-            let one = self.ready(key, kind, now_ms, &made).map_err(|refused| (place, refused))?;
+            let stored = self.stored(&key).cloned();
+            let one = self.ready(key, kind, stored, now_ms, &made).map_err(|refused| (place, refused))?;
             made.extend(namespace);
             if let Ready::Put(put) = &one
                 && !put.status
@@ -264,19 +266,19 @@ impl Engine {
         Ok(ruling)
     }
 
-    fn check_room(&self, dry_run: bool) -> Result<(), Refused> {
+    pub(crate) fn check_room(&self, dry_run: bool) -> Result<(), Refused> {
         if self.room.writes || dry_run { Ok(()) } else { Err(Refused::NoSpace) }
     }
 
-    /// Everything but the ledger's word. `made` are namespaces that are made with it.
-    fn ready(
+    /// Everything but the ledger's word. `stored` is what is there under its name; `made` are namespaces that are made with it.
+    pub(crate) fn ready(
         &mut self,
         key: ObjectKey,
         kind: WriteKind,
+        stored: Option<Arc<Object>>,
         now_ms: i64,
         made: &HashSet<Arc<str>>,
     ) -> Result<Ready, Refused> {
-        let stored = self.stored(&key).cloned();
         match kind {
             WriteKind::Create(draft) => {
                 if !made.contains(&key.namespace) {
@@ -346,7 +348,7 @@ impl Engine {
     }
 
     /// Why a write was refused; one that waits for expressions is kept for its sender.
-    fn put_off(&mut self, put: ReadyPut, why: Refused) -> Refused {
+    pub(crate) fn put_off(&mut self, put: ReadyPut, why: Refused) -> Refused {
         if !self.wanted.is_empty() {
             let (wanted, object) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
             self.postponed = Some(Box::new(Postponed { kind: put.kind(), wanted, object, recount: None }));
@@ -377,7 +379,7 @@ impl Engine {
 }
 
 impl ReadyPut {
-    fn accompanied(&self, now_ms: i64) -> Accompanied<'_> {
+    pub(crate) fn accompanied(&self, now_ms: i64) -> Accompanied<'_> {
         Accompanied { key: &self.key, draft: &self.draft, before: self.before.as_deref(), terms: self.terms, now_ms }
     }
 

@@ -83,7 +83,7 @@ impl Family for Fair {
     }
 }
 
-fn open(limit: i64) -> Bench {
+pub(super) fn open(limit: i64) -> Bench {
     let mut bench = Bench::with(Families::new(vec![Arc::new(Fair)]));
     bench.create(GROUP, "fairs", "", "spring", json!({"spec": {"limit": limit}})).unwrap();
     bench
@@ -109,13 +109,13 @@ fn an_object_and_what_it_comes_with_are_one() {
     let mut bench = open(3);
     bench.visit("one", 2).unwrap();
     assert_eq!((bench.tickets(), bench.taken("seats"), bench.taken("visitors")), (vec!["one-ticket".into()], 2, 2));
-    let before = bench.traces();
+    let before = bench.traces().but_for_refusals();
     assert!(matches!(bench.visit("two", 2), Err(Refused::Denied(_))));
     assert!(matches!(bench.visit("three", -1), Err(Refused::Said { .. })));
     let draft = bench.draft("a", "four", json!({}));
     let key = ObjectKey::new(GroupResource::core("configmaps"), "a", "four");
     bench.write(key.clone(), WriteKind::Create(draft), true).unwrap();
-    assert_eq!(bench.traces(), before, "neither who is refused nor who only asks leaves a trace");
+    assert_eq!(bench.traces().but_for_refusals(), before, "neither who is refused nor who only asks leaves a trace");
     // It grows with it, at once or not at all.
     let one = ObjectKey::new(GroupResource::core("configmaps"), "a", "one");
     bench.change(&one, |one| one["spec"]["seats"] = json!(3)).unwrap();
@@ -136,10 +136,10 @@ fn it_is_not_written_with_others() {
         ObjectKey::new(GroupResource::core("configmaps"), "a", "x"),
         WriteKind::Create(bench.draft("a", "x", json!({}))),
     )];
-    let before = bench.traces();
+    let before = bench.traces().but_for_refusals();
     let refused = bench.desk.write_all(Writes { writes, dry_run: false, now_ms: 0, origin: Origin::default() });
     assert!(matches!(refused, Err((0, Refused::Said { .. }))));
-    assert_eq!(bench.traces(), before);
+    assert_eq!(bench.traces().but_for_refusals(), before);
 }
 
 #[test]

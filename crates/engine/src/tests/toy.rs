@@ -1,10 +1,33 @@
 //! The mechanism under a family that does everything in few lines ([`family`]).
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
 
 mod family;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Traces {
+    numbers: (u64, u64, u64, usize),
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    due: BTreeMap<ObjectKey, i64>,
+    decided: Vec<[u64; 3]>,
+    records: Vec<String>,
+    later: (Vec<String>, usize, usize),
+    staging: Option<String>,
+}
+
+impl Traces {
+    /// Without what a refusal leaves: that it was counted, and written down.
+    pub fn but_for_refusals(mut self) -> Traces {
+        self.decided.iter_mut().for_each(|[_, denied, _]| *denied = 0);
+        self.decided.retain(|family| *family != [0; 3]);
+        self.records.retain(|record| !record.contains("Denials"));
+        self
+    }
+}
 
 pub(super) const GROUP: &str = "toy.example.com";
 
@@ -15,22 +38,31 @@ pub(super) fn open(seats: i64) -> Bench {
 }
 
 impl Bench {
-    fn book(&mut self, name: &str, spec: Value) -> Written {
+    pub(super) fn book(&mut self, name: &str, spec: Value) -> Written {
         self.create(GROUP, "bookings", "a", name, json!({"spec": spec})).unwrap()
     }
 
-    fn menu(&self) -> i64 {
+    pub(super) fn menu(&self) -> i64 {
         let menu = self.desk.get(&ObjectKey::new(GroupResource::new(GROUP, "menus"), "a", "menu"));
         menu.map_or(-1, |menu| menu.value()["spec"]["limit"].as_i64().unwrap())
     }
 
-    /// All that a step could leave behind: numbers of steps and revisions, sums, accounts, rows.
-    pub(super) fn traces(&mut self) -> (u64, u64, u64, usize, usize) {
-        let writes = self.desk.engine.take_writes().count();
-        let mut rows = 0;
-        let effects = self.desk.engine.seal(&mut |_| rows += 1);
-        let Engine { ledger, revision, .. } = &self.desk.engine;
-        (ledger.sequence(), *revision, ledger.digest(), ledger.accounts_open(), writes + rows + effects.facts.len())
+    /// All that a step could leave behind: numbers of steps and revisions, sums, accounts, rows, facts, decisions that were
+    /// counted, what was written down, what is to be done later, and what is prepared.
+    pub(super) fn traces(&mut self) -> Traces {
+        self.desk.keep();
+        let Engine { ledger, revision, stale, behind, staging, changed, touched, woken, .. } = &self.desk.engine;
+        let mut stale: Vec<String> = stale.all().map(ToString::to_string).collect();
+        stale.sort();
+        Traces {
+            numbers: (ledger.sequence(), *revision, ledger.digest(), ledger.accounts_open()),
+            rows: self.desk.rows.clone(),
+            due: self.desk.due().clone(),
+            decided: self.desk.decided.by_family().to_vec(),
+            records: self.desk.records.iter().map(|(at, record)| format!("{at} {record:?}")).collect(),
+            later: (stale, behind.len(), changed.len() + touched.len() + woken.len()),
+            staging: staging.as_ref().map(|staging| format!("{:?}", staging.ticket)),
+        }
     }
 
     fn bookings(&self) -> Vec<String> {
@@ -47,9 +79,9 @@ fn a_plate_makes_its_booking_and_takes_it_along() {
     bench.map("soup").unwrap();
     bench.map("fish").unwrap();
     assert_eq!((bench.menu(), bench.bookings().len()), (2, 2));
-    let before = bench.traces();
+    let before = bench.traces().but_for_refusals();
     assert!(matches!(bench.map("cake"), Err(Refused::Denied(_))), "the room is full");
-    assert_eq!(bench.traces(), before, "nothing tells that anybody asked");
+    assert_eq!(bench.traces().but_for_refusals(), before, "nothing tells that anybody asked");
     bench.delete("configmaps", "soup").unwrap();
     assert_eq!((bench.menu(), bench.bookings().len()), (1, 1));
     bench.map("cake").unwrap();
@@ -70,12 +102,12 @@ fn a_dry_run_leaves_no_trace_even_where_a_companion_would_be_made() {
     bench.write(key.clone(), WriteKind::Create(draft), true).unwrap();
     assert_eq!(bench.traces(), before);
     bench.map("fish").unwrap();
-    let before = bench.traces();
+    let before = bench.traces().but_for_refusals();
     let kind = WriteKind::Create(bench.draft("b", "soup", json!({})));
     let write = Write { key, kind, dry_run: false, now_ms: 0, foresight: Foresight::None, origin: Origin::default() };
     let refused = bench.desk.engine.write(write);
     assert!(matches!(refused, Ok(Err(Refused::Denied(_)))));
-    assert_eq!(bench.traces(), before, "no part of the room was opened for who was refused");
+    assert_eq!(bench.traces().but_for_refusals(), before, "no part of the room was opened for who was refused");
     bench.audit();
 }
 

@@ -1,6 +1,7 @@
 //! What may be asked of the engine on its store, and what it answers.
 
-use engine::{Counted, Found, Postponed, Refused, Snapshot, Write, Writes, Written};
+use engine::{Counted, Found, Held, Hold, Postponed, Refused, Snapshot, Write, Writes, Written};
+use ledger::SubjectId;
 use store::Journal;
 
 /// A request to the sequencer.
@@ -17,6 +18,13 @@ pub enum Command {
     },
     /// Several writes in one step, all of them or none, and with them entries of journals.
     WriteAll(Box<WriteAll>),
+    /// Decides a write that is stored elsewhere.
+    Hold(Box<Hold>),
+    /// Gives up what is held for it.
+    DropHold {
+        subject: SubjectId,
+        now_ms: i64,
+    },
     /// Writes what the ledger knows into the status of policies whose usage changed, a bounded number at a time.
     PublishStatus {
         now_ms: i64,
@@ -40,6 +48,11 @@ pub enum Answer {
     Written(Result<Written, Refused>),
     /// With the place of the first that was refused.
     WrittenAll(Result<Vec<Written>, (usize, Refused)>),
+    Held(Result<Held, Refused>),
+    /// Whether anything was held.
+    Dropped {
+        was_held: bool,
+    },
     /// Only to writes whose [`Foresight`](rules::cel::Foresight) allows it.
     Postponed(Box<Postponed>),
     Counted(Counted),

@@ -51,6 +51,13 @@ impl sequencer::Engine for Engine {
                 Err(postponed) => Answer::Postponed(postponed),
             },
             Command::CountOn { ticket, found, now_ms } => Answer::Counted(self.engine.count_on(ticket, found, now_ms)),
+            Command::Hold(hold) => match self.engine.hold(*hold) {
+                Ok(held) => Answer::Held(held),
+                Err(postponed) => Answer::Postponed(postponed),
+            },
+            Command::DropHold { subject, now_ms } => {
+                Answer::Dropped { was_held: self.engine.drop_hold(subject, now_ms) }
+            }
             Command::WriteAll(all) => Answer::WrittenAll(self.write_all(*all, batch)),
             Command::PublishStatus { now_ms } => Answer::Published { remaining: self.engine.publish_status(now_ms) },
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),
@@ -86,6 +93,11 @@ impl sequencer::Engine for Engine {
 impl Engine {
     pub fn revision(&self) -> u64 {
         self.engine.revision()
+    }
+
+    /// The number of the ledger's last step.
+    pub fn sequence(&self) -> u64 {
+        self.engine.ledger().sequence()
     }
 
     /// How many objects may be counted again in the step of a write: few, for whoever wants to see what happens then.

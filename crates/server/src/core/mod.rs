@@ -30,7 +30,7 @@ pub use load::LoadError;
 pub use verify::verify;
 
 pub use ::engine::{
-    AuditReport, Counted, Decided, Decision, Draft, DraftError, EventKind, Expect, Found, Object, ObjectKey,
-    PUBLISHED_MAX, Postponed, Recount, Refused, Snapshot, Verified, Wanted, Write, WriteKind, Writes, Written,
-    string_map,
+    AuditReport, Counted, Decided, Decision, Draft, DraftError, EventKind, Expect, Found, Held, Hold, Object,
+    ObjectKey, PUBLISHED_MAX, Postponed, Recount, Refused, Snapshot, Verified, Wanted, Write, WriteKind, Writes,
+    Written, string_map,
 };

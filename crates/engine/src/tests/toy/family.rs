@@ -17,7 +17,7 @@ const BOOKINGS: Plural = Plural(GROUP, "bookings");
 
 pub struct Restaurant;
 
-/// Bookings wait for seats until their time is over.
+/// Bookings wait for seats until their time is over, but for those who come at once or not at all.
 struct Seats;
 struct Plates;
 
@@ -31,7 +31,9 @@ impl Measure for Seats {
         }
         let arrived = i64::try_from(booking.born).unwrap_or(i64::MAX);
         let position = Position { priority: 0, arrived, tie: booking.name.into() };
-        out.may_wait(Wait { discipline: Discipline::Greedy, position });
+        if spec["atOnce"] != json!(true) {
+            out.may_wait(Wait { discipline: Discipline::Greedy, position });
+        }
         let seats = Amount::from_units(spec["seats"].as_i64().unwrap_or(1));
         out.charge(0, seats, Format::DecimalSi);
         out.charge_bucket(0, booking.namespace.into(), seats, Format::DecimalSi);
