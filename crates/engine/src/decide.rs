@@ -138,7 +138,7 @@ impl Engine {
             (Ok(verdict), _) => verdict,
             // What already happened cannot be refused; the audit reports what could not be measured.
             (Err(_), Some(Terms::Adopted)) => {
-                self.miss();
+                self.miss(key, draft.uid);
                 return Ok(None);
             }
             (Err(error), _) => {
@@ -150,6 +150,9 @@ impl Engine {
             Some(terms) => (terms == Terms::Adopted, Operation::Update),
         };
         let on = terms.unwrap_or(Terms::Enforced);
+        if !verdict.missed.is_empty() {
+            self.missed.push((draft.uid, std::mem::take(&mut verdict.missed)));
+        }
         self.leave_line(draft.uid, &mut verdict);
         if !verdict.refusals.is_empty() {
             let (charges, _) = self.policies.charges(&self.ledger, &verdict.lines, on);

@@ -25,7 +25,7 @@ use crate::policies::Policies;
 use crate::retire::Retired;
 use crate::room::Room;
 use crate::shelves::Shelves;
-use crate::staging::Staging;
+use crate::staging::{Missed, Staging};
 use crate::stale::Stale;
 
 /// The one owner of objects and ledger.
@@ -74,6 +74,8 @@ pub struct Engine {
     /// What is counted before a write that would count too much, and how much that is; whether the write at hand is being prepared
     /// for that; and what is left of policies that are gone.
     pub(crate) staging: Option<Box<Staging>>,
+    /// Objects of the write at hand that could not be measured by what is prepared.
+    pub(crate) missed: Vec<(SubjectId, Missed)>,
     pub(crate) at_once_max: usize,
     pub(crate) prepares: bool,
     pub(crate) tickets: u64,

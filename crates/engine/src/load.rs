@@ -106,6 +106,7 @@ impl Engine {
             woken: Vec::new(),
             counted: CountedObjects::default(),
             staging: None,
+            missed: Vec::new(),
             at_once_max: AT_ONCE_MAX,
             prepares: false,
             tickets: 0,

@@ -34,6 +34,7 @@ impl Engine {
         if status_at.is_none() {
             draft = self.with_standing(&key, draft);
         }
+        self.note_missed(draft.uid);
         let stored = self.store(draft, &key, before.clone());
         let written = self.settle(stored, compiled, status_at);
         if before.is_some() || self.watched.contains(&key.resource) {

@@ -148,6 +148,13 @@ impl Engine {
     }
 
     fn charge_measured(&mut self, object: &Object, verdict: &Verdict, kept: Vec<Charge>) {
+        if !verdict.missed.is_empty() {
+            self.missed.push((object.uid, verdict.missed.clone()));
+        }
+        // In a slice whoever counts it takes note.
+        if self.staging.is_some() {
+            self.note_missed(object.uid);
+        }
         self.note_due(&object.key, verdict.until_ms);
         self.charge_again(object.uid, &verdict.lines, kept, &standing(verdict));
         self.name_subject(&object.key, object.uid);

@@ -7,7 +7,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ledger::SubjectId;
 use rules::PolicyId;
@@ -89,7 +88,8 @@ impl Engine {
         let mut all_known = std::mem::take(&mut staging.known);
         let mut budget = Budget { here: SLICE_COST_MAX, elsewhere: ASKED_COST_MAX };
         let (mut wanted, begun) = (Vec::new(), steps_taken());
-        for object in slice.into_iter().filter(|object| object.revision <= staging.revision) {
+        let last = staging.revision;
+        for object in slice.into_iter().filter(|object| object.revision <= last) {
             let mut known = all_known.remove(&object.uid);
             // Once enough is asked for, or done, the others come with the next slice.
             let is_enough = budget.elsewhere == 0 || steps_taken().wrapping_sub(begun) > SLICE_STEPS_MAX;
@@ -98,8 +98,12 @@ impl Engine {
                 false => self.recount_within(&object, &shadows, &mut known, &mut budget).map_err(Some),
             };
             match counted {
-                Ok(true) => {}
-                Ok(false) => staging.missed.store(true, Ordering::Relaxed),
+                Ok(is_measured) => {
+                    let missed = self.take_missed(object.uid);
+                    let by_all = || self.shadows_at(&staging.shadows, &object.key);
+                    let missed = if is_measured { missed } else { by_all() };
+                    staging.note_missed(object.uid, missed);
+                }
                 Err(put_off) => {
                     staging.pending.push(object.key.clone());
                     staging.known.extend(known.map(|known| (object.uid, known)));

@@ -10,17 +10,18 @@
 //! The same is done, however few they are, where objects are measured by expressions: nobody waits for those.
 //!
 //! A write that has come to mean something else by then is put off again. One that cannot be put off, because nobody sends it
-//! again, counts all in its own step; so does one over objects that cannot be measured, which keep what they had. What may wait in
-//! line, and policies that others count, are counted in the step in any case: there are few of those, and their order matters.
+//! again, counts all in its own step. What may wait in line, and policies that others count, are counted in the step in any case: there
+//! are few of those, and their order matters. An object that cannot be measured keeps what it had of the policy before: that, and what
+//! is held for objects to come, is carried over when the shadow takes its place.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{AccountKey, Limit, SubjectId};
+use ledger::{AccountId, AccountKey, Limit, SubjectId};
 use rules::cel::Known;
 use rules::{Compiled, Measure, MeasureError, Namespace, PolicyId, Reach, Rule, Subject, Verdict, policy_name};
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use crate::command::{Postponed, Recount, Refused, WriteKind};
 use crate::engine::Engine;
@@ -54,8 +55,8 @@ pub(crate) struct Staging {
     /// Objects before that which wait for expressions, and what is known of those.
     pub pending: Vec<ObjectKey>,
     pub known: HashMap<SubjectId, Box<Known>>,
-    /// Set when some object could not be measured: what it had of a policy before is known only to that.
-    pub missed: Arc<AtomicBool>,
+    /// Objects that could not be measured, and by which shadows: what they had of a policy before is known only to that.
+    missed: BTreeMap<SubjectId, Missed>,
     pub until_ms: i64,
 }
 
@@ -74,29 +75,29 @@ pub(crate) struct Stages {
     pub evaluates: bool,
 }
 
+/// Policies that an object could not be measured by.
+pub(crate) type Missed = SmallVec<[PolicyId; 1]>;
+
 /// Measures as a rule does, and refuses nothing.
-struct Silent {
-    measure: Arc<dyn Measure>,
-    missed: Arc<AtomicBool>,
-}
+struct Silent(Arc<dyn Measure>);
 
 impl Measure for Silent {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let (lines, refusals) = (out.lines.len(), out.refusals.len());
-        if self.measure.measure(subject, out).is_err() {
+        if self.0.measure(subject, out).is_err() {
             out.lines.truncate(lines);
-            self.missed.store(true, Ordering::Relaxed);
+            out.miss();
         }
         out.refusals.truncate(refusals);
         Ok(())
     }
 
     fn may_change_with_time(&self, text: &str) -> bool {
-        self.measure.may_change_with_time(text)
+        self.0.may_change_with_time(text)
     }
 
     fn evaluates(&self) -> bool {
-        self.measure.evaluates()
+        self.0.evaluates()
     }
 }
 
@@ -112,7 +113,6 @@ impl Engine {
             None => self.stages_of_namespace(namespace_seen(&key.name, value)),
         }?;
         match self.staging.as_ref().filter(|staging| staging.is_for(key, &stages)) {
-            // Nothing is gained by counting once more what cannot be measured.
             Some(staging) if staging.is_counted() => None,
             _ => Some(stages),
         }
@@ -202,11 +202,10 @@ impl Engine {
         self.unstage();
         self.tickets += 1;
         let Stages { namespace, policies, .. } = stages;
-        let missed = Arc::new(AtomicBool::new(false));
         let (mut shadows, mut places) = (Vec::with_capacity(policies.len()), Places::new());
         for (policy, compiled) in policies {
             let name = self.unused_name(SHADOW);
-            let mut shadow = shadow_of(&compiled, namespace.as_ref(), &missed);
+            let mut shadow = shadow_of(&compiled, namespace.as_ref());
             for rule in &mut shadow.rules {
                 rule.resources.retain(|resource| !self.is_projected(resource));
             }
@@ -236,17 +235,36 @@ impl Engine {
             after: "".into(),
             pending: Vec::new(),
             known: HashMap::new(),
-            missed,
+            missed: BTreeMap::new(),
             until_ms,
         }));
         self.tickets
     }
 
-    /// Takes note of an object that is stored although its rules could not say what it takes.
-    pub(crate) fn miss(&self) {
-        if let Some(staging) = &self.staging {
-            staging.missed.store(true, Ordering::Relaxed);
-        }
+    /// The shadows among these policies that look at objects of this resource there.
+    pub(crate) fn shadows_at<'a>(&self, shadows: impl IntoIterator<Item = &'a Shadow>, key: &ObjectKey) -> Missed {
+        let looking = self.rulebook.looking_at(&key.resource, &key.namespace);
+        let shadows = shadows.into_iter().filter(|shadow| looking.contains(&shadow.name));
+        shadows.filter_map(|shadow| self.rulebook.id(&shadow.name)).collect()
+    }
+
+    /// Takes note of an object whose rules could not say what it takes, should it be stored.
+    pub(crate) fn miss(&mut self, key: &ObjectKey, subject: SubjectId) {
+        let Some(staging) = &self.staging else { return };
+        let missed = self.shadows_at(&staging.shadows, key);
+        self.missed.push((subject, missed));
+    }
+
+    /// What was found out about that of one object, which is stored now.
+    pub(crate) fn note_missed(&mut self, subject: SubjectId) {
+        let Some(mut staging) = self.staging.take() else { return };
+        staging.note_missed(subject, self.take_missed(subject));
+        self.staging = Some(staging);
+    }
+
+    pub(crate) fn take_missed(&mut self, subject: SubjectId) -> Missed {
+        let found = self.missed.iter().position(|(known, _)| *known == subject);
+        found.map(|at| self.missed.swap_remove(at).1).unwrap_or_default()
     }
 
     /// Forgets what was prepared.
@@ -278,7 +296,8 @@ impl Engine {
         left.retain(|(resource, _)| self.is_projected(resource));
         left.sort();
         left.dedup();
-        self.take_over(*staging).then_some(left)
+        self.take_over(*staging);
+        Some(left)
     }
 
     /// The same for a namespace that changes. The policies are in force again afterwards, and look at it as it is going to be.
@@ -296,9 +315,7 @@ impl Engine {
             same.is_some()
         });
         left.iter().for_each(|shadow| self.retire_policy(shadow));
-        if !self.take_over(*staging) {
-            return Vec::new();
-        }
+        self.take_over(*staging);
         let mut taken = Vec::with_capacity(policies.len());
         for (policy, compiled) in policies {
             self.put_in_force(&policy, compiled);
@@ -307,15 +324,11 @@ impl Engine {
         taken
     }
 
-    /// Exchanges policies for their shadows; not where an object could not be measured that a policy had counted before.
-    fn take_over(&mut self, staging: Staging) -> bool {
-        let missed = staging.missed.load(Ordering::Relaxed);
-        if missed && staging.shadows.iter().any(|shadow| self.rulebook.id(&shadow.real_name()).is_some()) {
-            staging.shadows.iter().for_each(|shadow| self.retire_policy(&shadow.name));
-            return false;
-        }
+    /// Exchanges policies for their shadows.
+    fn take_over(&mut self, staging: Staging) {
         for shadow in staging.shadows {
             let name = shadow.real_name();
+            self.carry_over(&shadow, &name, &staging.missed);
             self.retire_policy(&name);
             for account in self.ledger.accounts_of(&shadow.name).collect::<Vec<_>>() {
                 let Some(key) = self.ledger.key(account).cloned() else { continue };
@@ -328,7 +341,32 @@ impl Engine {
             self.effects.closed.push(name.clone());
             self.touched.extend(self.ledger.accounts_of(&name));
         }
-        true
+    }
+
+    /// What the shadow of a policy could not count: of objects that it could not measure what they had, and what is held.
+    fn carry_over(&mut self, shadow: &Shadow, name: &Arc<str>, missed: &BTreeMap<SubjectId, Missed>) {
+        let Some(id) = self.rulebook.id(&shadow.name) else { return };
+        let missed = missed.iter().filter(|(_, by)| by.contains(&id)).map(|(subject, _)| *subject);
+        let carried: Vec<(SubjectId, bool)> =
+            missed.map(|subject| (subject, true)).chain(self.ledger.held().map(|subject| (subject, false))).collect();
+        if carried.is_empty() {
+            return;
+        }
+        let mut to: HashMap<AccountId, AccountId> = HashMap::new();
+        for account in self.ledger.accounts_of(name).collect::<Vec<_>>() {
+            let Some(key) = self.ledger.key(account).cloned() else { continue };
+            if !self.policies.counts(&shadow.name, &key.resource) {
+                continue;
+            }
+            let key = AccountKey { policy: shadow.name.clone(), ..key };
+            // A part that nobody else has anything of.
+            let opened = self.ledger.account(&key).map_or_else(|| self.ledger.open(key, Limit::Unlimited), Ok);
+            to.extend(opened.ok().map(|opened| (account, opened)));
+        }
+        for (subject, with_charged) in carried {
+            let receipt = self.ledger.carry(subject, |account| to.get(&account).copied(), with_charged);
+            self.note_receipt(&receipt);
+        }
     }
 }
 
@@ -344,6 +382,22 @@ impl Staging {
             && self.shadows.iter().zip(&stages.policies).all(same)
     }
 
+    /// What is left to be done, for whoever compares two moments.
+    #[cfg(test)]
+    pub fn left(&self) -> impl std::fmt::Debug {
+        let known: std::collections::BTreeSet<SubjectId> = self.known.keys().copied().collect();
+        let (places, pending, missed) = (self.places.clone(), self.pending.clone(), self.missed.clone());
+        (self.ticket, places, self.after.clone(), pending, known, missed, self.until_ms)
+    }
+
+    /// Takes note of the shadows that could not measure an object; of none, where all could.
+    pub fn note_missed(&mut self, subject: SubjectId, by: Missed) {
+        match by.is_empty() {
+            true => drop(self.missed.remove(&subject)),
+            false => drop(self.missed.insert(subject, by)),
+        }
+    }
+
     /// Whether nothing is left to be counted.
     pub fn is_counted(&self) -> bool {
         self.places.is_empty() && self.pending.is_empty()
@@ -357,11 +411,11 @@ impl Shadow {
 }
 
 /// The same policy, unlimited and silent; where it is prepared for a namespace, it sees that as it is going to be.
-fn shadow_of(compiled: &Compiled, namespace: Option<&Namespace>, missed: &Arc<AtomicBool>) -> Compiled {
+fn shadow_of(compiled: &Compiled, namespace: Option<&Namespace>) -> Compiled {
     let mut shadow = compiled.clone();
     shadow.accounts.iter_mut().for_each(|account| account.limit = Limit::Unlimited);
     for Rule { reach, measure, .. } in &mut shadow.rules {
-        *measure = Arc::new(Silent { measure: measure.clone(), missed: missed.clone() });
+        *measure = Arc::new(Silent(measure.clone()));
         if let (Reach::Selected(accepts), Some(changed)) = (&reach, namespace) {
             let (accepts, changed) = (accepts.clone(), changed.clone());
             let as_changed = move |one: &Namespace| accepts(if one.name == changed.name { &changed } else { one });

@@ -119,6 +119,7 @@ impl Engine {
         let may_ask = matches!(foresight, Foresight::Asked | Foresight::Known(_));
         let is_last = matches!(foresight, Foresight::Last(_));
         (self.origin, self.foresight, self.known) = (origin, foresight, None);
+        self.missed.clear();
         self.check_room(dry_run)?;
         let stored = self.stored(&key).cloned();
         let put = match self.ready(key, kind, stored, now_ms, &HashSet::new())? {
@@ -169,6 +170,7 @@ impl Engine {
     fn write_together(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
         let Writes { writes, dry_run, now_ms, origin } = writes;
         (self.origin, self.foresight, self.known) = (origin, Foresight::None, None);
+        self.missed.clear();
         self.check_room(dry_run).map_err(|refused| (0, refused))?;
         if writes.len() > WRITES_MAX {
             let why = format!("at most {WRITES_MAX} writes are decided at once, and these are {}", writes.len());

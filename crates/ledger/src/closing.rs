@@ -1,4 +1,5 @@
-//! Accounts that get another name, and accounts that go: at once, or a part at a time where many are charged on one.
+//! Accounts that get another name, or what others had, and accounts that go: at once, or a part at a time where many are charged on
+//! one.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -6,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::account::{AccountId, AccountKey};
 use crate::answer::{Outcome, Receipt};
-use crate::charge::{Line, Lines, SubjectId, needs, overlaid};
+use crate::charge::{Line, Lines, SubjectId, larger_of, needs, overlaid, same_lines};
 use crate::error::LedgerError;
 use crate::ledger::{Ledger, Step, check_key, hash_of, unchanged};
 use crate::subjects::Pending;
@@ -87,6 +88,44 @@ impl Ledger {
         }
         self.wake(&mut step);
         Ok(step.receipt(if left == 0 { Outcome::Closed } else { Outcome::Swept { left } }))
+    }
+
+    /// What a subject has on some accounts it has on others from now on, in place of what it had there: those `to` names for
+    /// them. Of one that holds something the hold alone, where `with_charged` is not set. Never refused; who waits is left as it is.
+    pub fn carry(
+        &mut self,
+        subject: SubjectId,
+        to: impl Fn(AccountId) -> Option<AccountId>,
+        with_charged: bool,
+    ) -> Receipt {
+        let Some(slot) = self.subjects.find(subject) else { return unchanged(Outcome::Granted, self.sequence) };
+        let known = self.subjects.get(slot);
+        let is_on = |line: &&Line| to(line.account).is_some_and(|to| self.is_open(to));
+        let carried = |lines: &[Line]| -> Lines {
+            let rest: Lines = lines.iter().filter(|line| !is_on(line)).map(Line::unplaced).collect();
+            let named =
+                lines.iter().filter_map(|line| Some((to(line.account)?, line))).filter(|(to, _)| self.is_open(*to));
+            let mut named: Lines = named.map(|(to, line)| Line::new(to, line.amount(), line.format())).collect();
+            named.sort_by_key(|line| line.account);
+            self.cut_to_type(&known.lines, overlaid(&rest, &named))
+        };
+        let (lines, pending) = match known.pending.as_deref() {
+            None if with_charged => (carried(&known.lines), None),
+            Some(Pending::Hold { expires_at_ms, wanted, settled }) => {
+                let settled = if with_charged { carried(settled) } else { settled.clone() };
+                let (expires_at_ms, wanted) = (*expires_at_ms, carried(wanted));
+                (larger_of(&settled, &wanted), Some(Pending::Hold { expires_at_ms, wanted, settled }))
+            }
+            None | Some(Pending::Wait { .. }) => return unchanged(known.outcome(), known.sequence),
+        };
+        if same_lines(&known.lines, &lines) {
+            return unchanged(known.outcome(), known.sequence);
+        }
+        let outcome = pending.as_ref().map_or(Outcome::Granted, Pending::outcome);
+        let mut step = self.begin();
+        self.replace(slot, lines, pending.map(Box::new), &mut step);
+        self.wake(&mut step);
+        step.receipt(outcome)
     }
 
     fn remove_account(&mut self, account: AccountId) {

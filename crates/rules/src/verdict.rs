@@ -127,6 +127,8 @@ pub struct Verdict {
     pub until_ms: Option<i64>,
     /// The policy that says so, where what was granted stays granted, whatever rules say later.
     pub for_good: Option<PolicyId>,
+    /// Policies that cannot tell what the object takes, and refuse nobody for that.
+    pub missed: SmallVec<[PolicyId; 1]>,
     pub(crate) policy: PolicyId,
     in_line: bool,
 }
@@ -176,6 +178,13 @@ impl Verdict {
     /// From this moment on the rule says something else of the same object than before it; said before it and after.
     pub fn holds_until(&mut self, ms: i64) {
         self.until_ms = Some(self.until_ms.map_or(ms, |known| known.min(ms)));
+    }
+
+    /// The policy being measured cannot tell what the object takes, and leaves it at what it has.
+    pub fn miss(&mut self) {
+        if !self.missed.contains(&self.policy) {
+            self.missed.push(self.policy);
+        }
     }
 
     pub fn refuse(&mut self, message: impl Into<String>) {

@@ -85,8 +85,17 @@ impl Bench {
 
     /// Lets go of all that is retired, and finds nothing left, nothing wrong.
     fn swept(&mut self) {
+        self.swept_at(60_000);
+    }
+
+    /// The same before any hold is over.
+    fn swept_but_held(&mut self) {
+        self.swept_at(0);
+    }
+
+    fn swept_at(&mut self, now_ms: i64) {
         let mut steps = 0;
-        while self.desk.publish(60_000) > 0 {
+        while self.desk.publish(now_ms) > 0 {
             steps += 1;
             assert!(steps < 1000, "there is no end to it");
         }
@@ -358,6 +367,115 @@ fn objects_that_cannot_be_measured_keep_what_they_had() {
     assert_eq!(bench.used("cap").as_deref(), Some("4"));
     while bench.desk.publish(60_000) > 0 {}
     assert_eq!(bench.apart(), 0);
+}
+
+impl Bench {
+    /// A status that tells of something no cap can weigh: it has happened, and is stored.
+    fn break_it(&mut self, key: &ObjectKey, dry_run: bool) {
+        let mut value = self.desk.get(key).unwrap().value();
+        value["data"] = json!({"broken": "yes"});
+        let kind = WriteKind::Update { draft: Draft::new(value).unwrap(), expect: Expect::default(), status: true };
+        self.write(key.clone(), kind, dry_run).unwrap();
+    }
+}
+
+#[test]
+fn who_only_tries_or_is_refused_does_not_make_an_edit_one_step() {
+    let mut bench = Bench::narrow(families());
+    bench.create("", "namespaces", "", "b", json!({"labels": {"tier": "gold"}})).unwrap();
+    bench.fill("b", 0..30);
+    bench.cap("cap", json!({"limit": 99})).unwrap();
+    bench.map("x").unwrap();
+    let within_b = |name: &str| ObjectKey::new(GroupResource::core("configmaps"), "b", name);
+    let broken =
+        |bench: &mut Bench, name: &str| WriteKind::Create(bench.draft("b", name, json!({"data": {"broken": ""}})));
+    let (mut sequence, mut looked) = (0, 0);
+    let select = |cap: &mut Value| cap["spec"] = json!({"limit": 99, "tier": "gold"});
+    let (written, slices) = bench.change_at_length(&cap_key("cap"), select, |bench, _| {
+        let before = bench.traces();
+        let tried = broken(bench, "odd");
+        bench.write(within_b("odd"), tried, true).unwrap();
+        bench.break_it(&within_b("m3"), true);
+        let refused = vec![(within_b("odd"), broken(bench, "odd")), (within_b("m0"), broken(bench, "m0"))];
+        let refused = Writes { writes: refused, dry_run: false, now_ms: 0, origin: Origin::default() };
+        assert_eq!(bench.desk.write_all(refused).unwrap_err().1, Refused::AlreadyExists);
+        assert_eq!(bench.traces(), before, "nothing tells that anybody asked");
+        (sequence, looked) = (bench.desk.engine.ledger.sequence(), looked + 1);
+    });
+    written.unwrap();
+    assert!(slices > 10 && looked == slices, "{slices}");
+    let taken = bench.desk.engine.ledger.sequence() - sequence;
+    assert!(taken < 15, "the last slice and the edit together took {taken} steps of the ledger");
+    assert_eq!(bench.used("cap").as_deref(), Some("30"));
+    bench.swept();
+}
+
+#[test]
+fn what_cannot_be_measured_is_carried_over_and_nothing_else_is_counted_again() {
+    let mut bench = Bench::narrow(families());
+    bench.create("", "namespaces", "", "b", json!({"labels": {"tier": "gold"}})).unwrap();
+    bench.change(&namespace("a"), |a| a["metadata"]["labels"] = json!({"tier": "gold"})).unwrap();
+    bench.cap("cap", json!({"limit": 99, "tier": "gold"})).unwrap();
+    bench.fill("a", 0..30);
+    bench.fill("b", 0..3);
+    let map = holds::map;
+    bench.break_it(&map("m1"), false);
+    assert_eq!(bench.used("cap").as_deref(), Some("33"), "it keeps what it had");
+    let mut sequence = 0;
+    let narrow = |cap: &mut Value| cap["spec"] = json!({"limit": 98});
+    let (written, slices) = bench.change_at_length(&cap_key("cap"), narrow, |bench, slice| {
+        // Some that were counted, and some that were not; one of them can be measured again, and one is gone.
+        match slice {
+            3 => (0..30).step_by(7).for_each(|number| bench.break_it(&map(&format!("m{number}")), false)),
+            5 => drop(bench.change(&map("m7"), |map| map["data"] = json!({})).unwrap()),
+            6 => drop(bench.delete("configmaps", "m14").unwrap()),
+            _ => {}
+        }
+        sequence = bench.desk.engine.ledger.sequence();
+    });
+    written.unwrap();
+    assert!(slices > 10, "{slices}");
+    let taken = bench.desk.engine.ledger.sequence() - sequence;
+    assert!(taken < 20, "the last slice and the edit together took {taken} steps of the ledger");
+    assert_eq!(bench.used("cap").as_deref(), Some("29"));
+    while bench.desk.publish(60_000) > 0 {}
+    assert_eq!((bench.apart(), bench.used("cap").as_deref()), (0, Some("29")));
+    bench.desk.engine.ledger.audit().unwrap();
+    assert_eq!(
+        bench.report().differing,
+        8,
+        "of each of the four is told that it cannot be measured, and that it is charged"
+    );
+    for number in [0, 1, 21, 28] {
+        bench.delete("configmaps", &format!("m{number}")).unwrap();
+    }
+    assert_eq!(bench.used("cap").as_deref(), Some("25"));
+    bench.audit();
+}
+
+#[test]
+fn what_is_held_is_carried_over_to_the_policy_that_takes_the_place() {
+    let mut bench = Bench::narrow(families());
+    bench.change(&namespace("a"), |a| a["metadata"]["labels"] = json!({"tier": "gold"})).unwrap();
+    bench.cap("cap", json!({"limit": 12, "tier": "gold"})).unwrap();
+    bench.fill("a", 0..9);
+    let early = bench.hold_map("early").unwrap();
+    let mut late = None;
+    let narrow = |cap: &mut Value| cap["spec"] = json!({"limit": 11});
+    let (written, _) = bench.change_at_length(&cap_key("cap"), narrow, |bench, slice| {
+        if slice == 2 {
+            late = bench.hold_map("late").ok();
+        }
+    });
+    written.unwrap();
+    assert_eq!(bench.capped(), (9, 2));
+    assert!(matches!(bench.map("more"), Err(Refused::Denied(_))), "what is held is nobody else's");
+    bench.swept_but_held();
+    bench.seen(&holds::map("early"), early, json!({}));
+    assert_eq!(bench.capped(), (10, 1));
+    assert!(bench.desk.drop_hold(late.unwrap(), 0));
+    assert_eq!(bench.capped(), (10, 0));
+    bench.swept();
 }
 
 /// A small world under every kind of quota that may be staged, in which anything happens while something is counted.

@@ -61,7 +61,7 @@ impl Bench {
             decided: self.desk.decided.by_family().to_vec(),
             records: self.desk.records.iter().map(|(at, record)| format!("{at} {record:?}")).collect(),
             later: (stale, behind.len(), changed.len() + touched.len() + woken.len()),
-            staging: staging.as_ref().map(|staging| format!("{:?}", staging.ticket)),
+            staging: staging.as_ref().map(|staging| format!("{:?}", staging.left())),
         }
     }
 
