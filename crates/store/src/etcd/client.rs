@@ -24,7 +24,6 @@ use super::messages::{
     WatchRequest, WatchResponse,
 };
 use super::outside::Outside;
-use crate::clock::Clock;
 
 /// The largest answer accepted. Pages are kept far smaller; this bounds what a strange server can make us allocate.
 const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -72,7 +71,7 @@ struct Shared {
     members: Members,
     credentials: Option<Credentials>,
     token: Mutex<Option<MetadataValue<Ascii>>>,
-    clock: Arc<dyn Clock>,
+    outside: Outside,
 }
 
 /// What to do about an error.
@@ -121,7 +120,7 @@ impl Client {
         credentials: Option<Credentials>,
     ) -> Result<Client, tonic::transport::Error> {
         let members = Members::new(endpoints, tls, outside)?;
-        let shared = Shared { members, credentials, token: Mutex::default(), clock: outside.clock.clone() };
+        let shared = Shared { members, credentials, token: Mutex::default(), outside: outside.clone() };
         Ok(Client { shared: Arc::new(shared), patience: PATIENCE })
     }
 
@@ -167,7 +166,7 @@ impl Client {
             let answer = answers.message().await?.ok_or_else(|| Status::unavailable("the renewal was not answered"))?;
             Ok(answer.ttl_seconds)
         };
-        let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(timed_out(limit)));
+        let answer = timeout(self.shared.outside.limit(limit), call).await.unwrap_or_else(|_| Err(timed_out(limit)));
         answer.inspect_err(|status| self.learn(member, Cure::of(status)))
     }
 
@@ -195,7 +194,7 @@ impl Client {
             }
             Ok(())
         };
-        let outcome = match timeout(limit, watch).await {
+        let outcome = match timeout(self.shared.outside.limit(limit), watch).await {
             Ok(outcome) => outcome,
             // etcd confirms a watch at once.
             Err(_) if !heard => Err(timed_out(limit)),
@@ -232,7 +231,7 @@ impl Client {
         Q: prost::Message + Clone + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,
     {
-        let started = self.shared.clock.now();
+        let started = self.shared.outside.clock.now();
         let (mut limit, mut pause, mut tokens) = (ATTEMPT_FIRST, AGAIN_FIRST, 0);
         loop {
             let member = self.shared.members.choose();
@@ -242,7 +241,10 @@ impl Client {
             };
             let cure = Cure::of(&status);
             tokens += u32::from(cure == Cure::NewToken);
-            if cure == Cure::None || tokens > TOKENS_MAX || self.shared.clock.since(started) + pause > self.patience {
+            if cure == Cure::None
+                || tokens > TOKENS_MAX
+                || self.shared.outside.clock.since(started) + pause > self.patience
+            {
                 return Err(status);
             }
             self.learn(member, cure);
@@ -275,7 +277,7 @@ impl Client {
             self.sign(member, request.metadata_mut()).await?;
             unary(&self.shared.members, member, path, request).await
         };
-        timeout(limit, call).await.unwrap_or_else(|_| Err(timed_out(limit)))
+        timeout(self.shared.outside.limit(limit), call).await.unwrap_or_else(|_| Err(timed_out(limit)))
     }
 
     async fn streaming<Q, A>(

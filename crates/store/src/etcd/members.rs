@@ -58,7 +58,7 @@ impl Members {
         let all = endpoints.iter().map(|address| {
             let mut endpoint = Endpoint::from_shared(address.clone())?
                 .connect_timeout(CONNECT)
-                .http2_keep_alive_interval(KEEPALIVE)
+                .http2_keep_alive_interval(outside.limit(KEEPALIVE))
                 .keep_alive_timeout(KEEPALIVE_ANSWER)
                 .tcp_nodelay(true);
             if let Some(tls) = tls {

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -19,11 +20,23 @@ pub struct Outside {
     pub clock: Arc<dyn Clock>,
     /// `None`: sockets, by the endpoints' addresses.
     pub network: Option<Arc<dyn Network>>,
+    /// Whether whoever falls silent is waited for without an end: never, but where it is shown what would come of that.
+    pub waits_for_ever: bool,
+}
+
+/// Longer than anybody looks.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl Outside {
+    /// How long is waited for what may take so long.
+    pub(super) fn limit(&self, limit: Duration) -> Duration {
+        if self.waits_for_ever { FOR_EVER } else { limit }
+    }
 }
 
 impl Default for Outside {
     fn default() -> Outside {
-        Outside { clock: Arc::new(MachineClock), network: None }
+        Outside { clock: Arc::new(MachineClock), network: None, waits_for_ever: false }
     }
 }
 

@@ -222,10 +222,11 @@ enum By {
     Storms(u64),
     Updates,
     HungMember,
+    SilentMember,
 }
 
 /// Every way to be broken.
-const BROKEN: [(Mutation, By); 12] = [
+const BROKEN: [(Mutation, By); 13] = [
     (Mutation::FenceIgnored, By::Storms(40)),
     (Mutation::NumberIgnored, By::Storms(40)),
     (Mutation::EntryDropped, By::Storms(2)),
@@ -238,6 +239,7 @@ const BROKEN: [(Mutation, By); 12] = [
     (Mutation::AllMustAgree, By::HungMember),
     (Mutation::StandbyGivesUp, By::Storms(20)),
     (Mutation::TermIgnored, By::Storms(20)),
+    (Mutation::WaitsForEver, By::SilentMember),
 ];
 
 fn found_out(mutation: Mutation, by: &By) -> Option<String> {
@@ -247,6 +249,7 @@ fn found_out(mutation: Mutation, by: &By) -> Option<String> {
         }
         By::Updates => scenes::keeps(Some(mutation)).err(),
         By::HungMember => scenes::writes_beside(1, true, Some(mutation)).err(),
+        By::SilentMember => (0..2).find_map(|member| scenes::takes_over(Some(member), Some(mutation)).err()),
     }
 }
 

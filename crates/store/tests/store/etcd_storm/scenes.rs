@@ -66,23 +66,30 @@ async fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> 
 
 #[test]
 fn a_standby_takes_over_in_time_whoever_falls_silent() {
-    // The member that a standby watches may fall silent together with the leader.
-    for (silent, limit) in [(None, TAKEOVER), (Some(0), TAKEOVER_SILENT), (Some(1), TAKEOVER_SILENT)] {
-        simulate(async || {
-            let etcd = FakeEtcd::start(None);
-            let mut leader = lead(&etcd, 0).await;
-            let standby = tokio::spawn(stand_by(&etcd, 1));
-            sleep(seconds(60)).await;
-            leader.commit(&numbered(1, b"1")).await.unwrap();
-            cut_off(&etcd, 0);
-            if let Some(member) = silent {
-                etcd.gate(1, member).shut();
-            }
-            let mut next = timeout(limit, standby).await.unwrap_or_else(|_| panic!("{silent:?}")).unwrap().unwrap();
-            assert_eq!(load(&mut next).await.unwrap().len(), 2);
-            next.commit(&numbered(2, b"2")).await.unwrap();
-        });
+    for silent in [None, Some(0), Some(1)] {
+        assert_eq!(takes_over(silent, None), Ok(()));
     }
+}
+
+/// The member that a standby watches may fall silent together with the leader.
+pub fn takes_over(silent: Option<usize>, mutation: Option<Mutation>) -> Result<(), String> {
+    let limit = if silent.is_some() { TAKEOVER_SILENT } else { TAKEOVER };
+    simulate(async || {
+        let etcd = FakeEtcd::start(mutation);
+        let mut leader = lead(&etcd, 0).await;
+        let standby = tokio::spawn(stand_by(&etcd, 1));
+        sleep(seconds(60)).await;
+        leader.commit(&numbered(1, b"1")).await.unwrap();
+        cut_off(&etcd, 0);
+        if let Some(member) = silent {
+            etcd.gate(1, member).shut();
+        }
+        let next = timeout(limit, standby).await.map_err(|_| format!("nobody takes over when {silent:?} is silent"))?;
+        let mut next = next.unwrap().unwrap();
+        assert_eq!(load(&mut next).await.unwrap().len(), 2);
+        next.commit(&numbered(2, b"2")).await.unwrap();
+        Ok(())
+    })
 }
 
 /// etcd gives all leases their whole time again when it has chosen another leader.

@@ -170,7 +170,8 @@ impl FakeEtcd {
     pub fn outside(&self, replica: usize, life: usize, clock_ppm: i64) -> Outside {
         let clock = ReplicaClock { started: self.0.started, ppm: clock_ppm };
         let network = Line { etcd: self.clone(), replica, life };
-        Outside { clock: Arc::new(clock), network: Some(Arc::new(network)) }
+        let waits_for_ever = self.see(|etcd| etcd.mutation == Some(Mutation::WaitsForEver));
+        Outside { clock: Arc::new(clock), network: Some(Arc::new(network)), waits_for_ever }
     }
 
     pub fn arm(&self, armed: Armed) {

@@ -31,6 +31,8 @@ pub enum Mutation {
     StandbyGivesUp,
     /// A leader takes itself for one whatever becomes of its lease.
     TermIgnored,
+    /// Whoever asks etcd, or watches it, waits for a connection that fell silent.
+    WaitsForEver,
 }
 
 /// As etcd should be.
