@@ -25,6 +25,10 @@ use crate::object::{Object, ObjectKey, string_map};
 use crate::retire::is_apart;
 use crate::shelves::Shelves;
 use crate::snapshot_view::SnapshotView;
+use crate::stale::Stale;
+
+/// Objects and subjects between two breaths: some tenths of a millisecond.
+const BREATH: usize = 16;
 
 /// Differences an audit spells out; a ledger that is wrong everywhere is reported as well by its first few lines.
 const DIFFERENCES_MAX: usize = 100;
@@ -35,8 +39,10 @@ pub struct Snapshot {
     pub(crate) shelves: Shelves,
     pub(crate) ledger: ledger::Snapshot,
     pub(crate) clock_ms: i64,
-    /// Objects whose status is known to be behind, or as a user wrote it.
-    behind: BTreeSet<ObjectKey>,
+    /// Objects whose status is known to be behind, or as a user wrote it; and those of what moved in this group, which will be when
+    /// it ends.
+    stale: Stale,
+    moved: BTreeSet<ObjectKey>,
     /// Objects that are still to follow what was written.
     following: Behind,
     revision: u64,
@@ -63,14 +69,14 @@ struct Counted {
 impl Engine {
     /// Everything as it is at this moment, for an audit elsewhere.
     pub fn snapshot(&self) -> Snapshot {
-        // Statuses of what moved in this group are known to be behind when it ends.
         let moved = self.touched.iter().filter_map(|account| self.policies.owner(&self.ledger, *account));
         Snapshot {
             families: self.families.clone(),
             shelves: self.shelves.clone(),
             ledger: self.ledger.snapshot(),
             clock_ms: self.clock_ms,
-            behind: self.stale.all().chain(moved).cloned().collect(),
+            stale: self.stale.clone(),
+            moved: moved.cloned().collect(),
             following: self.behind.clone(),
             revision: self.revision,
         }
@@ -90,9 +96,14 @@ impl Snapshot {
 
     /// Counts everything. This takes a while: a parse of every object that some policy looks at.
     pub fn audit(&self) -> AuditReport {
+        self.audit_with(&mut || {})
+    }
+
+    /// The same for whoever wants to stand back meanwhile: it is asked to, every few objects and subjects.
+    pub fn audit_with(&self, breathe: &mut dyn FnMut()) -> AuditReport {
         let mut report = AuditReport { revision: self.revision, ..AuditReport::default() };
         let fresh = self.compile(&mut report);
-        let mut expected = self.expected(&fresh, &mut report);
+        let mut expected = self.expected(&fresh, &mut report, breathe);
         for id in self.ledger.fitting() {
             match expected.get(&id) {
                 Some((object, _)) => report.differ(format!("{object} waits although it fits")),
@@ -101,7 +112,10 @@ impl Snapshot {
         }
         let mut sums = Sums::new();
         let mut waiting: BTreeMap<AccountKey, usize> = BTreeMap::new();
-        for (id, view, occupied) in self.ledger.subjects() {
+        for (number, (id, view, occupied)) in self.ledger.subjects().enumerate() {
+            if number.is_multiple_of(BREATH) {
+                breathe();
+            }
             let named = |charges: &[ledger::Charge]| -> Sums {
                 let key = |charge: &ledger::Charge| {
                     // What is prepared, and what is left of what is gone, is nobody's yet, or any more.
@@ -187,11 +201,19 @@ impl Snapshot {
     }
 
     /// What every subject must be charged, or wait for.
-    fn expected(&self, fresh: &Fresh, report: &mut AuditReport) -> HashMap<SubjectId, (ObjectKey, Sums)> {
+    fn expected(
+        &self,
+        fresh: &Fresh,
+        report: &mut AuditReport,
+        breathe: &mut dyn FnMut(),
+    ) -> HashMap<SubjectId, (ObjectKey, Sums)> {
         let mut expected = HashMap::new();
         for (resource, shelf) in self.shelves.iter() {
             for object in shelf.values() {
                 report.objects += 1;
+                if report.objects.is_multiple_of(BREATH) {
+                    breathe();
+                }
                 let key = &object.key;
                 if !fresh.rulebook.concerns(resource, &key.namespace) {
                     continue;
@@ -352,7 +374,7 @@ impl Snapshot {
 
     /// Whether the status of an object has to be what the ledger says now.
     fn is_told(&self, fresh: &Fresh, key: &ObjectKey) -> bool {
-        !self.behind.contains(key) && !fresh.broken.contains(key)
+        !self.stale.contains(key) && !self.moved.contains(key) && !fresh.broken.contains(key)
     }
 
     pub(crate) fn objects(&self, resource: &GroupResource) -> impl Iterator<Item = &Arc<Object>> {

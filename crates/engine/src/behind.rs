@@ -3,22 +3,23 @@
 //! What limits a namespace is never late for it: before anything is decided there, the policies of that namespace that are
 //! behind follow, and so do those outside of namespaces that a step left behind.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use imbl::{OrdMap, OrdSet};
 use rules::GroupResource;
 
 use crate::engine::Engine;
 use crate::follow::ROUNDS_MAX;
 use crate::object::ObjectKey;
 
-/// Those that are behind, by namespace.
+/// Those that are behind, by namespace. Copies share what they have in common.
 #[derive(Clone, Default)]
 pub(crate) struct Behind {
-    keys: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    keys: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
     count: usize,
     /// Of those outside of namespaces, the ones that a step left.
-    left_outside: BTreeSet<ObjectKey>,
+    left_outside: OrdSet<ObjectKey>,
 }
 
 impl Behind {
@@ -35,7 +36,8 @@ impl Behind {
     }
 
     pub fn insert(&mut self, key: ObjectKey) {
-        self.count += usize::from(self.keys.entry(key.namespace.clone()).or_default().insert(key));
+        let keys = self.keys.entry(key.namespace.clone()).or_default();
+        self.count += usize::from(keys.insert(key).is_none());
     }
 
     /// The same of one that a step could not do.
@@ -47,7 +49,7 @@ impl Behind {
     }
 
     pub fn pop_first(&mut self) -> Option<ObjectKey> {
-        let key = self.keys.values().next()?.first()?.clone();
+        let key = self.keys.get_min()?.1.get_min()?.clone();
         self.remove(&key);
         Some(key)
     }
@@ -59,7 +61,7 @@ impl Behind {
 
     fn remove(&mut self, key: &ObjectKey) {
         let Some(keys) = self.keys.get_mut(&key.namespace) else { return };
-        self.count -= usize::from(keys.remove(key));
+        self.count -= usize::from(keys.remove(key).is_some());
         if keys.is_empty() {
             self.keys.remove(&key.namespace);
         }

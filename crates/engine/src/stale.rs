@@ -1,24 +1,25 @@
 //! Which statuses are behind the ledger, and which of them may be mended now: one that a user wrote is shown for a while first.
 //! Whatever their number, the next one is found without a look at the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use imbl::{OrdMap, OrdSet};
 
 use crate::object::ObjectKey;
 
-#[derive(Default)]
+/// Copies share what they have in common: a snapshot takes one, however many are behind.
+#[derive(Clone, Default)]
 pub(crate) struct Stale {
     /// To be mended before all others: of those who were served what they waited for.
-    served: BTreeSet<ObjectKey>,
+    served: OrdSet<ObjectKey>,
     /// To be mended as soon as somebody comes to it.
-    due: BTreeSet<ObjectKey>,
+    due: OrdSet<ObjectKey>,
     /// As users wrote them, and until when they are shown so; all of these are behind.
-    written: BTreeMap<ObjectKey, i64>,
-    shown_until: BTreeSet<(i64, ObjectKey)>,
+    written: OrdMap<ObjectKey, i64>,
+    shown_until: OrdSet<(i64, ObjectKey)>,
 }
 
 impl Stale {
     pub fn mark(&mut self, key: ObjectKey) {
-        if !self.is_shown(&key) && !self.served.contains(&key) {
+        if !self.due.contains(&key) && !self.is_shown(&key) && !self.served.contains(&key) {
             self.due.insert(key);
         }
     }
@@ -47,8 +48,8 @@ impl Stale {
 
     /// Those that were shown long enough are due.
     pub fn advance(&mut self, now_ms: i64) {
-        while self.shown_until.first().is_some_and(|(until, _)| *until <= now_ms) {
-            self.due.extend(self.shown_until.pop_first().map(|(_, key)| key));
+        while self.shown_until.get_min().is_some_and(|(until, _)| *until <= now_ms) {
+            self.due.extend(self.shown_until.remove_min().map(|(_, key)| key));
         }
     }
 
@@ -60,8 +61,9 @@ impl Stale {
     /// Takes one out, due or not, if it is behind; whether a user had written it.
     pub fn take(&mut self, key: &ObjectKey) -> Option<bool> {
         let written = self.written.remove(key);
-        let is_shown = written.is_some_and(|until| self.shown_until.remove(&(until, key.clone())));
-        (self.served.remove(key) || self.due.remove(key) || is_shown).then_some(written.is_some())
+        let is_shown = written.is_some_and(|until| self.shown_until.remove(&(until, key.clone())).is_some());
+        let is_due = self.served.remove(key).is_some() || self.due.remove(key).is_some();
+        (is_due || is_shown).then_some(written.is_some())
     }
 
     /// How many are due.
@@ -73,7 +75,13 @@ impl Stale {
         self.served.is_empty() && self.due.is_empty() && self.shown_until.is_empty()
     }
 
+    /// Whether one is behind, due or not.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.served.contains(key) || self.due.contains(key) || self.written.contains_key(key)
+    }
+
     /// All that are behind, due or not.
+    #[cfg(test)]
     pub fn all(&self) -> impl Iterator<Item = &ObjectKey> {
         self.served.iter().chain(&self.due).chain(self.written.keys())
     }

@@ -15,7 +15,9 @@ use crate::terms::Wait;
 /// Most live subjects: a place in a roster has 30 bits.
 pub const SUBJECTS_MAX: usize = PLACES;
 
-const CHUNK_BITS: u32 = 10;
+/// So small that a step which touches hundreds of them right after a snapshot copies a few megabytes at the most, and so large that
+/// a snapshot of a million subjects takes hold of some thousands.
+const CHUNK_BITS: u32 = 7;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// The table is seeded with a constant: the same inputs must make the same ledger. Ids are uids that the platform
@@ -191,6 +193,32 @@ fn own(chunk: &mut Arc<Vec<Subject>>) -> &mut Vec<Subject> {
         chunk.reserve_exact(CHUNK - chunk.len());
     }
     chunk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_copies_after_a_snapshot_is_little_for_each_subject_it_touches() {
+        const COUNT: u32 = 50_000;
+        const TOUCHED: usize = 256;
+        let mut subjects = Subjects::default();
+        (0..COUNT).for_each(|id| drop(subjects.insert(SubjectId(id.into()), 1)));
+        let before = subjects.chunks();
+        // As far from each other as a slice of objects in the order of their names may be.
+        let step = COUNT as usize / TOUCHED;
+        (0..COUNT).step_by(step).for_each(|slot| subjects.get_mut(slot).sequence = 2);
+        let after = subjects.chunks();
+        let copied: usize =
+            before.iter().zip(&after).filter(|(old, new)| !Arc::ptr_eq(old, new)).map(|(old, _)| old.len()).sum();
+        let bytes = copied * size_of::<Subject>();
+        assert!(bytes <= TOUCHED * 20 * 1024, "{bytes} bytes are copied for {TOUCHED} subjects");
+        // Taking the snapshot holds on to chunks, one by one.
+        assert!(before.len() <= COUNT as usize / 100, "{} chunks", before.len());
+        assert_eq!(subjects.get(0).sequence, 2);
+        assert_eq!(before[0][0].sequence, 1, "a snapshot is as it was");
+    }
 }
 
 /// The table takes its tag from the top bits and the bucket from the low ones.

@@ -66,6 +66,11 @@ impl<C, A> Handle<C, A> {
         answer.blocking_recv().map_err(|_| Stopped)
     }
 
+    /// Whether somebody waits to be decided, for who could stand back meanwhile.
+    pub fn has_waiting(&self) -> bool {
+        self.queue.capacity() < self.queue.max_capacity()
+    }
+
     /// Free places in the queue, for gauges and health.
     pub fn free_places(&self) -> usize {
         self.queue.capacity()
