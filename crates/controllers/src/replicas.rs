@@ -296,10 +296,11 @@ async fn write_status<K: Replicated>(
         // Every refused pod has another generated name in its message: a condition that followed the name would be
         // written again and again, and each write would wake this controller for the next.
         (Some(message), Some(known)) if known["message"].as_str().map(gist) == Some(gist(message)) => json!([known]),
-        (Some(message), _) => json!([{
-            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
-            "lastTransitionTime": now(),
-        }]),
+        (Some(message), known) => {
+            let mut failure = conditions::condition("ReplicaFailure", "True", "FailedCreate", message);
+            conditions::since(&mut failure, "lastTransitionTime", known, conditions::NEWS, &now());
+            json!([failure])
+        }
         (None, Some(_)) => Value::Null,
         (None, None) => shown["conditions"].clone(),
     };

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::install::{check_accounts, check_expressions};
 use crate::measured::strip;
 use crate::object::{Object, ObjectKey, string_map};
-use crate::retire::is_apart;
+use crate::retire::is_nobodys;
 use crate::shelves::Shelves;
 use crate::snapshot_view::SnapshotView;
 use crate::stale::Stale;
@@ -119,7 +119,7 @@ impl Snapshot {
             let named = |charges: &[ledger::Charge]| -> Sums {
                 let key = |charge: &ledger::Charge| {
                     // What is prepared, and what is left of what is gone, is nobody's yet, or any more.
-                    let key = self.ledger.key(charge.account).filter(|key| !is_apart(&key.policy));
+                    let key = self.ledger.key(charge.account).filter(|key| !is_nobodys(&key.policy));
                     key.map(|key| (key.clone(), charge.amount))
                 };
                 charges.iter().filter_map(key).collect()
@@ -254,7 +254,7 @@ impl Snapshot {
     fn check_accounts(&self, fresh: &Fresh, counted: &Counted, report: &mut AuditReport) {
         let Counted { sums, waiting } = counted;
         let mut seen = BTreeSet::new();
-        for (key, balance) in self.ledger.balances().filter(|(key, _)| !is_apart(&key.policy)) {
+        for (key, balance) in self.ledger.balances().filter(|(key, _)| !is_nobodys(&key.policy)) {
             report.accounts += 1;
             seen.insert(key.clone());
             let whole = AccountKey { bucket: "".into(), ..key.clone() };

@@ -31,7 +31,7 @@ impl Retired {
 }
 
 /// Whether a policy's name is that of nothing a user made: of a shadow, or of what is retired.
-pub(crate) fn is_apart(policy: &str) -> bool {
+pub(crate) fn is_nobodys(policy: &str) -> bool {
     policy.starts_with('~')
 }
 

@@ -6,7 +6,7 @@ use crate::broken::tell;
 use crate::effects::{Effects, Fact};
 use crate::engine::Engine;
 use crate::object::{Draft, ObjectKey};
-use crate::retire::is_apart;
+use crate::retire::is_nobodys;
 
 /// Statuses looked at in one step, so that ten thousand busy quotas do not stall admissions.
 pub const PUBLISHED_MAX: usize = 32;
@@ -114,7 +114,7 @@ impl Engine {
             let (Some(key), Some(balance)) = (self.ledger.key(account).cloned(), self.ledger.balance(account)) else {
                 continue;
             };
-            if is_apart(&key.policy) {
+            if is_nobodys(&key.policy) {
                 continue;
             }
             if let Some(owner) = self.policies.owner(&self.ledger, account).cloned() {

@@ -54,8 +54,8 @@ impl Engine {
         for (key, balance) in stored.balances() {
             found.accounts += 1;
             // What a write was being prepared for, or is let go of in parts, is nobody's; a start closes it.
-            let is_apart = retire::is_apart(&key.policy);
-            if !is_apart && self.policies.policy_of(stored, balance.account).is_none() {
+            let is_nobodys = retire::is_nobodys(&key.policy);
+            if !is_nobodys && self.policies.policy_of(stored, balance.account).is_none() {
                 found.problem(format!("account {} {}: there is no such policy", key.policy, key.resource));
             }
             for subject in stored.subjects_of(balance.account).into_iter().chain(stored.waiting_for(balance.account)) {

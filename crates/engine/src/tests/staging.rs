@@ -80,7 +80,7 @@ impl Bench {
 
     /// Accounts that are no policy's.
     fn apart(&self) -> usize {
-        self.desk.engine.ledger.balances().filter(|(key, _)| retire::is_apart(&key.policy)).count()
+        self.desk.engine.ledger.balances().filter(|(key, _)| retire::is_nobodys(&key.policy)).count()
     }
 
     /// Lets go of all that is retired, and finds nothing left, nothing wrong.

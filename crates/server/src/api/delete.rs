@@ -55,12 +55,12 @@ impl Api {
         let selection = Selection::new(&call.served, call.namespace(), &list)?;
         let page = self.page(&call, &list, &selection).await?;
         let is_long = page.objects.iter().any(|object| object.json.len() > LONG_BYTES_MIN);
-        if call.is_apart || !is_long {
+        if call.has_turn || !is_long {
             return self.delete_all(call, view, page, &options).await;
         }
         let (api, identity) = (self.clone(), call.identity.clone());
-        let call = Call { is_apart: true, ..call };
-        self.apart(&identity, async move { api.delete_all(call, view, page, &options).await }).await
+        let call = Call { has_turn: true, ..call };
+        self.in_turn(&identity, async move { api.delete_all(call, view, page, &options).await }).await
     }
 
     async fn delete_all(

@@ -65,14 +65,14 @@ impl Api {
     }
 
     /// Answers on a thread of its own.
-    pub(super) async fn dispatch_apart(&self, mut call: Call) -> ApiResult<Response<Body>> {
+    pub(super) async fn dispatch_in_turn(&self, mut call: Call) -> ApiResult<Response<Body>> {
         let (api, identity) = (self.clone(), call.identity.clone());
-        call.is_apart = true;
-        self.apart(&identity, async move { api.dispatch(call).await }).await
+        call.has_turn = true;
+        self.in_turn(&identity, async move { api.dispatch(call).await }).await
     }
 
     /// Does long work on a thread of its own, when it is its user's turn.
-    pub(super) async fn apart<T, Work>(&self, identity: &Identity, work: Work) -> ApiResult<T>
+    pub(super) async fn in_turn<T, Work>(&self, identity: &Identity, work: Work) -> ApiResult<T>
     where
         T: Send + 'static,
         Work: Future<Output = ApiResult<T>> + Send + 'static,
@@ -88,7 +88,7 @@ impl Api {
 
     /// Does a part of a request that turns out to be long, when it is its user's turn.
     pub(super) async fn at_length<T>(&self, call: &Call, work: impl FnOnce() -> T) -> ApiResult<T> {
-        if call.is_apart {
+        if call.has_turn {
             return Ok(work());
         }
         let turn = self.inner.long.requests.take(&call.identity).await.map_err(|_| ApiError::too_many_requests())?;

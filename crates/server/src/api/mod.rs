@@ -139,7 +139,7 @@ struct Call {
     /// Where room for a large answer is to be had; none inside the process.
     room: Option<Room>,
     /// It has its turn at long work, and a thread to itself.
-    is_apart: bool,
+    has_turn: bool,
 }
 
 impl Call {
@@ -178,7 +178,7 @@ impl Call {
             body: self.body.clone(),
             now_ms: self.now_ms,
             room: self.room.clone(),
-            is_apart: self.is_apart,
+            has_turn: self.has_turn,
         }
     }
 
@@ -306,10 +306,10 @@ impl Api {
         let room = parts.extensions.remove::<Room>();
         let origin = Origin { identity: identity.clone(), request: number.as_u128() };
         let headers = parts.headers;
-        let call = Call { info, query, headers, identity, origin, served, body, now_ms, room, is_apart: false };
+        let call = Call { info, query, headers, identity, origin, served, body, now_ms, room, has_turn: false };
         // What is boxed, here and below, takes its memory only when it is asked for: a future is as large as the largest
         // within it, and the plain create of a small object is what there is most of.
-        if self.is_long(&call) { Box::pin(self.dispatch_apart(call)).await } else { self.dispatch(call).await }
+        if self.is_long(&call) { Box::pin(self.dispatch_in_turn(call)).await } else { self.dispatch(call).await }
     }
 
     async fn dispatch(&self, call: Call) -> ApiResult<Response<Body>> {

@@ -102,7 +102,9 @@ pub(super) fn created_below<'a>(call: &'a Call, key: &'a ObjectKey, dry_run: boo
 }
 
 fn schedule(pod: &mut Value, now: &str) {
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    let mut condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+    let before = conditions::of(pod, "PodScheduled");
+    conditions::since(&mut condition, "lastTransitionTime", before, &["status"], now);
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }

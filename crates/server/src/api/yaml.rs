@@ -47,7 +47,7 @@ impl Api {
                 let charge = room.take(json_bytes + text_max).await.map_err(|_| ApiError::too_many_requests())?;
                 head.extensions.insert(Taken(Arc::new(charge)));
             }
-            self.apart(identity, async move { write(&read(body).await?, text_max) }).await?
+            self.in_turn(identity, async move { write(&read(body).await?, text_max) }).await?
         };
         head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
         head.headers.remove(header::CONTENT_LENGTH);
