@@ -54,7 +54,7 @@ conformance: own parts
 
 # The production engine with twenty faults a seed, optimised: unoptimised it would take ten times as long.
 simulate-quick: own
-	cargo run --release -p simulator -- --world engine --seeds 2000 --every-state
+	cargo run --release -p simulator -- --world estate --seeds 2000 --every-state
 
 # The long run of the simulator, of all its worlds; SEEDS=n for more or fewer.
 simulate: own
