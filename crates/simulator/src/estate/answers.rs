@@ -11,6 +11,7 @@ use server::core::{EventKind, Expect, ObjectKey, Refused};
 use store::{Journal, Table};
 
 use super::durable::{Added, Durable};
+use super::holds::{judge_held, uid_of};
 use super::judge::Found;
 use super::naive::{Sums, WIDGETS};
 use super::request::{Request, Verb};
@@ -24,6 +25,15 @@ pub enum Said {
     Refused(usize, Refused),
     /// The answer to a dry run.
     Would,
+    /// Whether anything is held, and for whom.
+    Held {
+        uid: u128,
+        is_held: bool,
+    },
+    /// Whether anything was.
+    Dropped {
+        was_held: bool,
+    },
     /// It is sent again when what it needs is counted, which may have begun.
     PutOff {
         begun: bool,
@@ -38,7 +48,7 @@ pub enum Said {
 impl Said {
     /// Whether the client is told this.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Said::Written(_) | Said::Refused(..) | Said::Would)
+        matches!(self, Said::Written(_) | Said::Refused(..) | Said::Would | Said::Held { .. } | Said::Dropped { .. })
     }
 }
 
@@ -66,6 +76,12 @@ impl Step<'_> {
         let Step { request, said, .. } = self;
         self.judge_traces()?;
         self.judge_entries()?;
+        self.judge_decided()?;
+        if let Said::Held { uid, is_held: true } = said
+            && !self.time_moved()
+        {
+            judge_held(request, *uid, self.before, self.found_before, self.found)?;
+        }
         let consumes = request.parts().all(|(key, _)| is_consumer(key));
         match said {
             Said::Written(written) if !self.time_moved() => {
@@ -92,7 +108,13 @@ impl Step<'_> {
     fn judge_traces(&self) -> Result<(), String> {
         let Step { request, said, added, .. } = self;
         let counts = matches!(said, Said::Counted { .. } | Said::PutOff { begun: true });
-        let stays = counts || !matches!(said, Said::Written(_) | Said::Published);
+        let changes = match said {
+            Said::Written(_) | Said::Published => true,
+            Said::Held { is_held, .. } => *is_held,
+            Said::Dropped { was_held } => *was_held,
+            Said::Refused(..) | Said::Would | Said::PutOff { .. } | Said::Counted { .. } => false,
+        };
+        let stays = counts || !changes;
         if !stays || self.time_moved() {
             return Ok(());
         }
@@ -102,11 +124,28 @@ impl Step<'_> {
         let rows: Vec<String> = rows.map(|row| format!("{}:{:?}", row.table.0, row.key)).collect();
         // That it did not happen may be written down.
         let entries = added.batch.entries().filter(|entry| entry.journal != Journal::DENIALS).count();
-        if rows.is_empty() && entries == 0 && added.events.is_empty() {
+        // A step of the ledger has a number, whether a row tells of it or not.
+        let steps = if counts { 0 } else { added.steps };
+        if rows.is_empty() && entries == 0 && steps == 0 && added.events.is_empty() {
             return Ok(());
         }
-        let told = request.told();
-        Err(format!("B6: {told}: {said:?}, and {rows:?} and {entries} entries were written, {:?} told", added.events))
+        let (told, events) = (request.told(), &added.events);
+        Err(format!(
+            "B6: {told}: {said:?}, and {rows:?} and {entries} entries were written, {steps} steps taken, {events:?} told"
+        ))
+    }
+
+    /// Nothing is counted as decided of what was only tried, and of what was refused nothing but that.
+    fn judge_decided(&self) -> Result<(), String> {
+        let Step { request, said, added, .. } = self;
+        let counted = |of: usize| added.decided.by_family().iter().map(|family| family[of]).sum::<u64>();
+        let (granted, denied, queued) = (counted(0), counted(1), counted(2));
+        let is_refused = matches!(said, Said::Refused(..)) && !request.dry_run;
+        let is_tried = request.dry_run || matches!(said, Said::PutOff { .. } | Said::Counted { .. });
+        match (is_refused || is_tried) && granted + queued > 0 || is_tried && denied > 0 {
+            true => Err(format!("B6: {}: {said:?}, and {:?} was counted", request.told(), added.decided)),
+            false => Ok(()),
+        }
     }
 
     /// The entries of several writes are appended with them, once, or not at all.
@@ -130,6 +169,7 @@ impl Step<'_> {
                 Verb::Create(_) => EventKind::Added,
                 Verb::Update { .. } => EventKind::Modified,
                 Verb::Delete { .. } => EventKind::Deleted,
+                Verb::Hold { .. } | Verb::Drop { .. } => continue,
             };
             if !added.events.iter().any(|told| told.key == *key && told.kind == kind) {
                 return Err(format!("B5: {}: of this {key} did not happen", request.told()));
@@ -141,7 +181,7 @@ impl Step<'_> {
     /// What was let in fits, and no policy looks there that cannot be evaluated.
     fn judge_written(&self, written: &[(u128, u64)]) -> Result<(), String> {
         let Step { request, found_before, found, .. } = self;
-        let of = |found: &Found, uid| found.charged.get(&SubjectId(uid)).cloned().unwrap_or_default();
+        let of = |found: &Found, uid| found.occupied(SubjectId(uid));
         let mut grew = Sums::new();
         // What is reported has happened, and fits or not.
         for ((key, verb), (uid, _)) in request.parts().zip(written).filter(|((_, verb), _)| !verb.is_status()) {
@@ -161,7 +201,7 @@ impl Step<'_> {
         let asking: BTreeSet<_> = asks.flat_map(|(_, (uid, _))| of(found, *uid).into_keys()).collect();
         for (key, grew) in grew.into_iter().filter(|(key, _)| asking.contains(key)) {
             let limit = found.limits.get(&(key.0.clone(), key.1.clone())).copied().flatten();
-            let used = found.used.get(&key).copied().unwrap_or_default();
+            let used = found.taken(&key);
             if grew > 0 && key.2.is_empty() && limit.is_some_and(|limit| used > limit) {
                 return Err(format!("A3: {}: let in, and {key:?} is over its limit: {used}", request.told()));
             }
@@ -183,10 +223,10 @@ impl Step<'_> {
         let Some((key, verb)) = request.parts().nth(place) else { return false };
         let stored = before.objects.get(key);
         let expect = match verb {
-            Verb::Create(_) => Expect::default(),
+            Verb::Create(_) | Verb::Hold { .. } | Verb::Drop { .. } => Expect::default(),
             Verb::Update { expect, .. } | Verb::Delete { expect } => *expect,
         };
-        let is_create = matches!(verb, Verb::Create(_));
+        let is_create = matches!(verb, Verb::Create(_) | Verb::Hold { .. });
         let makes_it = |(other, verb): (&ObjectKey, &Verb)| {
             matches!(verb, Verb::Create(_)) && other.resource.is("", "namespaces") && other.name == key.namespace
         };
@@ -223,7 +263,9 @@ impl Step<'_> {
         after.now_ms = added.told_ms;
         let mut uids = Vec::new();
         for (place, (key, verb)) in request.parts().enumerate() {
-            let uid = before.objects.get(key).map_or(u128::MAX - place as u128, |kept| kept.uid.0);
+            let said = verb.value().and_then(uid_of);
+            let stored = || before.objects.get(key).map(|kept| kept.uid.0);
+            let uid = said.or_else(stored).unwrap_or(u128::MAX - place as u128);
             uids.push(uid);
             let shelf = after.objects.entry(key.resource.to_string()).or_default();
             shelf.retain(|one| super::naive::uid(one) != uid);
@@ -237,7 +279,7 @@ impl Step<'_> {
         let mut cannot_be = false;
         for uid in uids {
             let wanted = expected.charged.get(&uid).cloned().unwrap_or_default();
-            let had = found_before.charged.get(&SubjectId(uid)).cloned().unwrap_or_default();
+            let had = found_before.occupied(SubjectId(uid));
             cannot_be |= wanted.iter().any(|(key, amount)| {
                 let more = amount - had.get(key).copied().unwrap_or_default();
                 more > 0 && (key.1 == "unevaluated" || *amount == TOO_MUCH)
@@ -247,7 +289,7 @@ impl Step<'_> {
         }
         let lacks = |(key, more): (&(String, String, String), &i128)| {
             let limit = expected.limits.get(&(key.0.clone(), key.1.clone())).copied().flatten();
-            let used = found_before.used.get(key).copied().unwrap_or_default();
+            let used = found_before.taken(key);
             *more > 0 && key.2.is_empty() && limit.is_some_and(|limit| used + more > limit)
         };
         cannot_be || grew.iter().any(lacks)

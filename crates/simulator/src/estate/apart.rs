@@ -87,6 +87,11 @@ pub fn judge_strangers(durable: &Durable, ledger: &Ledger, live: &BTreeSet<u128>
     let mut uids: Option<BTreeSet<SubjectId>> = None;
     for (id, view, _) in ledger.snapshot().subjects().filter(|(id, ..)| !live.contains(&id.0)) {
         let of_policy = |charge: &ledger::Charge| ledger.key(charge.account).is_none_or(|key| !is_apart(&key.policy));
+        // That what is held was granted is judged by itself.
+        let is_held = matches!(view.state, State::Held { .. });
+        if is_held && !view.settled.iter().any(of_policy) {
+            continue;
+        }
         let is_charged = view.charges.iter().chain(&view.settled).any(of_policy);
         let waits = matches!(view.state, State::Waiting(_));
         let uids = uids.get_or_insert_with(|| durable.objects.values().map(|kept| kept.uid).collect());

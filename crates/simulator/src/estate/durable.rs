@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ledger::{Ledger, SubjectId};
 use rules::GroupResource;
 use serde_json::Value;
-use server::core::{EventKind, ObjectKey, row};
+use server::core::{Decided, EventKind, ObjectKey, row};
 use store::{Batch, Journal, Journals, PageLimit, StoreError, Table};
 
+use super::holds::{Granted, News};
 use super::naive::{Stored, Sums};
 use super::naive_datum::MAX_AGE_MS;
 use super::season;
@@ -48,6 +49,10 @@ pub struct Added {
     pub strict: bool,
     /// Whether it is the first group after a start.
     pub is_first: bool,
+    /// What it did with holds, how many steps the ledger took, and what was counted as decided.
+    pub holds: Vec<News>,
+    pub steps: u64,
+    pub decided: Decided,
 }
 
 #[derive(Clone, Default)]
@@ -61,6 +66,8 @@ pub struct Durable {
     pub history: Vec<Told>,
     pub told_ms: i64,
     pub strict: bool,
+    /// What is held for objects that others store.
+    pub holds: BTreeMap<SubjectId, Granted>,
     /// What each subject was charged when it was last looked at.
     pub had: BTreeMap<SubjectId, Sums>,
 }
@@ -71,6 +78,7 @@ impl Durable {
     }
 
     pub fn apply(&mut self, added: &Added) -> Result<(), String> {
+        let before = self.objects.clone();
         for row in added.batch.rows() {
             let place = (row.table, row.key.to_vec());
             match row.value {
@@ -95,6 +103,7 @@ impl Durable {
             self.history.push(told.clone());
         }
         (self.told_ms, self.strict) = (added.told_ms, added.strict);
+        self.apply_holds(added, &before);
         Ok(())
     }
 
@@ -157,7 +166,8 @@ impl Durable {
         let kept = self.of("quota.datumapis.com", "effectivequotagrants");
         let mut samples = kept.flat_map(|kept| kept.value["spec"]["usage"].as_array().into_iter().flatten());
         let over = |sample: &Value| sample["recordedAtMs"].as_i64().map(|at| at + MAX_AGE_MS + 1);
-        opened.any(came) || ended.any(came) || samples.any(|sample| came(over(sample)))
+        let mut holds = self.holds.values().map(|granted| Some(granted.expires_at_ms));
+        holds.any(came) || opened.any(came) || ended.any(came) || samples.any(|sample| came(over(sample)))
     }
 
     pub fn of<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = &'a Kept> {

@@ -13,7 +13,8 @@ use serde_json::Value;
 use server::core::Cache;
 
 use super::apart::{Apart, is_apart, judge_apart, judge_strangers};
-use super::durable::Durable;
+use super::durable::{Added, Durable};
+use super::holds::judge_holds;
 use super::naive::{self, Expected, Stored, Sums, name_of, nanos};
 use super::naive_orgs;
 use super::season::SEASONS;
@@ -43,6 +44,8 @@ pub struct Found {
     pub charged: BTreeMap<SubjectId, Sums>,
     pub waiting: BTreeSet<SubjectId>,
     pub used: Sums,
+    /// What is held for objects, whatever they are charged.
+    pub held: BTreeMap<SubjectId, Sums>,
     pub limits: BTreeMap<(String, String), Option<i128>>,
     pub broken: usize,
     /// What is no policy's.
@@ -53,7 +56,7 @@ pub struct Found {
 type Granted = BTreeMap<(String, String), BTreeMap<String, i128>>;
 
 /// Judges durable rows. `is_exact` after a group of one command: then whoever waits has what it had before it.
-pub fn judge(durable: &Durable, is_exact: bool) -> Result<Found, String> {
+pub fn judge(durable: &mut Durable, added: &Added, is_exact: bool) -> Result<Found, String> {
     let ledger = durable.ledger()?;
     ledger.audit().map_err(|error| format!("the ledger contradicts itself: {error:?}"))?;
     let stored = durable.stored();
@@ -61,6 +64,7 @@ pub fn judge(durable: &Durable, is_exact: bool) -> Result<Found, String> {
     let mut found = Found { broken: expected.broken.len(), limits: expected.limits.clone(), ..Found::default() };
     let mut granted = Granted::new();
     found.apart = judge_apart(&ledger)?;
+    judge_holds(durable, &ledger, added, &mut found)?;
     judge_subjects(durable, &ledger, &expected, is_exact, &mut found, &mut granted)?;
     judge_accounts(&stored, &ledger, &expected, &found)?;
     judge_lines(durable, &ledger, &found, &expected)?;
@@ -83,7 +87,8 @@ fn judge_subjects(
         let wanted: Sums = at_once.into_iter().chain(claimed).flatten().map(|(key, n)| (key.clone(), *n)).collect();
         let subject = SubjectId(*id);
         let view = ledger.subject(subject).ok_or_else(|| format!("{id:x} is charged nothing, and not {wanted:?}"))?;
-        same!(named(ledger, &view.charges), wanted, "what {id:x} has or waits for");
+        let settled = if matches!(view.state, State::Held { .. }) { &view.settled } else { &view.charges };
+        same!(named(ledger, settled), wanted, "what {id:x} has or waits for");
         let waits = matches!(view.state, State::Waiting(_));
         let charged = named(ledger, &view.into_charged());
         let had = durable.had.get(&subject);
@@ -175,8 +180,7 @@ fn judge_lines(durable: &Durable, ledger: &Ledger, found: &Found, expected: &Exp
         };
         let fits = lack.iter().filter(|(key, _)| decides(key)).all(|(key @ (policy, name, bucket), more)| {
             let limit = found.limits.get(&(policy.clone(), name.clone())).copied().flatten();
-            let used = found.used.get(key).copied().unwrap_or_default();
-            !bucket.is_empty() || limit.is_none_or(|limit| used + more <= limit)
+            !bucket.is_empty() || limit.is_none_or(|limit| found.taken(key) + more <= limit)
         });
         let is_ahead = |other: &SubjectId, others: &Sums| {
             born.get(other) < born.get(subject)
@@ -340,7 +344,7 @@ fn amounts(list: &Value) -> BTreeMap<String, i128> {
 }
 
 /// Charges on accounts of policies, by key.
-fn named(ledger: &Ledger, charges: &[ledger::Charge]) -> Sums {
+pub fn named(ledger: &Ledger, charges: &[ledger::Charge]) -> Sums {
     let named = charges.iter().filter_map(|charge| {
         let key = ledger.key(charge.account).filter(|key| !is_apart(&key.policy))?;
         Some(((key.policy.to_string(), key.resource.to_string(), key.bucket.to_string()), charge.amount.nanos()))

@@ -7,9 +7,10 @@ use families::Origin;
 use rules::GroupResource;
 use sequencer::Engine as _;
 use serde_json::{Value, json};
-use server::core::{Answer, Command, Draft, Engine, Expect, ObjectKey, Publication, Refused, Write, WriteKind};
+use server::core::{Answer, Command, Draft, Engine, Expect, Hold, ObjectKey, Publication, Refused, Write, WriteKind};
 use store::Batch;
 
+use super::holds::with_uid;
 use super::liar::Lies;
 use super::mutation::Mutation;
 use super::request::nothing;
@@ -44,6 +45,7 @@ impl Misstep<'_> {
         let write = match command {
             Command::Write(write) => write,
             Command::Stage(write) => return self.stage(write),
+            Command::Hold(hold) => return self.hold(mutation, *hold),
             Command::WriteAll(all) => return self.write_all(mutation, *all),
             Command::PublishStatus { now_ms } => return self.publish(mutation, now_ms),
             command => return self.ask(command),
@@ -82,6 +84,23 @@ impl Misstep<'_> {
             _ => {}
         }
         answer
+    }
+
+    fn hold(&mut self, mutation: Mutation, mut hold: Hold) -> Answer {
+        if mutation == Mutation::ForgetsTheExpiry {
+            hold.expires_at_ms = i64::MAX / 2;
+        }
+        let twin = with_uid(&hold.draft.tree(), (1 << 99) + u128::from(self.turn));
+        if mutation == Mutation::DoublesAHold
+            && let Ok(draft) = Draft::new(twin)
+        {
+            let Hold { key, expires_at_ms, dry_run, now_ms, .. } = &hold;
+            let (foresight, origin) = (rules::cel::Foresight::None, Origin::default());
+            let (key, expires_at_ms, dry_run, now_ms) = (key.clone(), *expires_at_ms, *dry_run, *now_ms);
+            let twin = Hold { key, draft, expires_at_ms, dry_run, now_ms, foresight, origin };
+            self.ask(Command::Hold(Box::new(twin)));
+        }
+        self.ask(Command::Hold(Box::new(hold)))
     }
 
     pub(super) fn ask(&mut self, command: Command) -> Answer {

@@ -16,6 +16,7 @@ pub mod datum;
 mod durable;
 mod errand;
 mod ground;
+mod holds;
 mod judge;
 mod liar;
 mod misfortune;

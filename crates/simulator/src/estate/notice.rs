@@ -53,6 +53,12 @@ impl World {
                 rare.met_if(told.kind == EventKind::Deleted, rare::COMPANION_GONE);
             }
         }
+        for (subject, granted) in &before.holds {
+            let (is_over, in_time) = (!now.holds.contains_key(subject), granted.expires_at_ms > now.told_ms);
+            rare.met_if(is_over && !in_time, rare::HOLD_EXPIRED);
+            rare.met_if(is_over && in_time && now.objects.contains_key(&granted.key), rare::HOLD_SETTLED);
+            rare.met_if(!is_over && added.is_first, rare::HELD_OVER_RESTART);
+        }
         let passed = |at: Option<i64>| at.is_some_and(|at| before.told_ms < at && at <= now.told_ms);
         let ticket_ends = now.of(season::GROUP, "tickets").any(|one| passed(one.value["spec"]["untilMs"].as_i64()));
         let pod_ends = now.of("", "pods").any(|one| passed(overdue_ms(&one.value)));
@@ -119,7 +125,7 @@ impl World {
                     .map(|(_, verb)| match verb {
                         Verb::Create(_) => 0,
                         Verb::Update { .. } => 1,
-                        Verb::Delete { .. } => 2,
+                        Verb::Delete { .. } | Verb::Hold { .. } | Verb::Drop { .. } => 2,
                     })
                     .collect();
                 rare.met_if(verbs.len() == 3, rare::BATCH_MIXED);
@@ -158,6 +164,12 @@ impl World {
                 let relabels = request.key.resource.is("", "namespaces") && before.objects.contains_key(&request.key);
                 rare.met_if(relabels && was.charged != is.charged, rare::RELABELLED);
             }
+            Said::Held { uid, .. } => {
+                rare.met(rare::HELD);
+                rare.met_if(is.charged.contains_key(&SubjectId(*uid)), rare::HELD_OVER_CHARGE);
+                rare.met_if(was.held.contains_key(&SubjectId(*uid)), rare::HELD_AGAIN);
+            }
+            Said::Dropped { was_held } => rare.met_if(*was_held, rare::HOLD_DROPPED),
             Said::PutOff { .. } | Said::Counted { .. } | Said::Published => {}
         }
         self.was_low |= matches!(said, Said::Refused(_, Refused::NoSpace));

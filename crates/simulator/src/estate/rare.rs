@@ -76,5 +76,12 @@ rare_states! {
     RETIRED = "charges of a policy that is gone are left for later",
     RETIRED_OVER_RESTART = "a start finds what is retired",
     SWEPT = "what is retired is let go of",
+    HELD = "something is held for an object that others store",
+    HELD_OVER_CHARGE = "something is held over what is stored",
+    HELD_AGAIN = "something is held once more for the same object",
+    HOLD_SETTLED = "an object that something was held for is stored",
+    HOLD_DROPPED = "a hold is given up",
+    HOLD_EXPIRED = "the time of a hold is over",
+    HELD_OVER_RESTART = "a start finds a hold",
     TERM_LOST = "a leader loses its term and nobody takes over",
 }

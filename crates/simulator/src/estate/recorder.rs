@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use server::core::{Answer, Command, Engine, Publication};
+use server::core::{Answer, Command, Decision, Engine, Publication};
 use store::Batch;
 
 use super::durable::JOURNAL;
@@ -16,11 +16,13 @@ pub struct Recorder {
     /// Commands so far, for mistakes that are made now and then.
     turn: u64,
     staged: Staged,
+    /// Whether something was only tried in this group.
+    tries: bool,
 }
 
 impl Recorder {
     pub fn new(engine: Engine, mutation: Option<Mutation>, lies: &Arc<Lies>) -> Recorder {
-        Recorder { engine, mutation, turn: 0, staged: Staged::new(lies) }
+        Recorder { engine, mutation, turn: 0, staged: Staged::new(lies), tries: false }
     }
 }
 
@@ -32,6 +34,7 @@ impl sequencer::Engine for Recorder {
     fn step(&mut self, command: Command, batch: &mut Batch, publication: &mut Publication) -> Answer {
         self.turn += 1;
         let (before, now_ms) = (publication.events.len(), now_ms(&command));
+        self.tries |= is_trial(&command);
         let answer = match self.mutation {
             Some(mutation) => {
                 let (engine, turn, staged) = (&mut self.engine, self.turn, &mut self.staged);
@@ -50,6 +53,18 @@ impl sequencer::Engine for Recorder {
         if self.mutation == Some(Mutation::ShadowIsShown) {
             self.staged.show(publication);
         }
+        if std::mem::take(&mut self.tries) && self.mutation == Some(Mutation::CountsWhatIsTried) {
+            publication.decided.note(0, Decision::Granted);
+        }
+    }
+}
+
+fn is_trial(command: &Command) -> bool {
+    match command {
+        Command::Write(write) | Command::Stage(write) => write.dry_run,
+        Command::WriteAll(all) => all.writes.dry_run,
+        Command::Hold(hold) => hold.dry_run,
+        _ => false,
     }
 }
 
@@ -58,7 +73,10 @@ pub fn now_ms(command: &Command) -> i64 {
     match command {
         Command::Write(write) | Command::Stage(write) => write.now_ms,
         Command::WriteAll(all) => all.writes.now_ms,
-        Command::PublishStatus { now_ms } | Command::CountOn { now_ms, .. } => *now_ms,
+        Command::Hold(hold) => hold.now_ms,
+        Command::PublishStatus { now_ms } | Command::CountOn { now_ms, .. } | Command::DropHold { now_ms, .. } => {
+            *now_ms
+        }
         _ => 0,
     }
 }

@@ -11,8 +11,9 @@ use super::answers::Said;
 use super::apart::shows_apart;
 use super::durable::{Added, Told};
 use super::errand::{Errand, Errands, Further};
+use super::holds::News;
 use super::recorder::Recorder;
-use super::request::Request;
+use super::request::{Request, Verb};
 
 pub const LIMITS: Limits = Limits { queue: 64, group_commands: 5, group_bytes: 64 * 1024, group_rows: usize::MAX };
 
@@ -70,8 +71,13 @@ impl Replica {
         let (group, further) = (Group::default(), Vec::new());
         let mut flight = Flight { group, added: Added::default(), answers: vec![], commands: 0, alone: None, further };
         let is_first = self.clock_ms.is_none();
+        let (mut holds, sequence) = (Vec::new(), self.core.engine.engine.sequence());
         while flight.commands < count && self.core.has_room(&flight.group) {
             let Some((asker, mut work)) = self.inbox.pop_front() else { break };
+            let asked = match &work {
+                Work::Request(request) => Some(request.clone()),
+                _ => None,
+            };
             let command = self.command(&mut work, uids)?;
             self.core.step(&mut flight.group, asker, command);
             let Some((_, answer)) = flight.group.answers.last_mut() else { return Err("no answer".into()) };
@@ -79,6 +85,15 @@ impl Replica {
             let said = said(&work, &answer)?;
             if shows_apart(&format!("{said:?}")) {
                 return Err(format!("what nobody is to be told of is told: {said:?}"));
+            }
+            let uid = match (&said, asked.as_ref().map(|request| &request.verb)) {
+                (Said::Held { uid, is_held: true }, _) => Some(*uid),
+                (Said::Dropped { .. }, Some(Verb::Drop { uid })) => Some(*uid),
+                _ => None,
+            };
+            if let Some((request, uid)) = asked.zip(uid) {
+                let (events, clock_ms) = (flight.group.publication.events.len(), self.clock_ms.unwrap_or(told_ms));
+                holds.push(News::of(&request, uid, events, clock_ms));
             }
             flight.answers.push((asker, said.clone()));
             flight.commands += 1;
@@ -96,6 +111,9 @@ impl Replica {
             told_ms: self.clock_ms.unwrap_or(told_ms),
             strict: self.strict,
             is_first,
+            holds,
+            steps: self.core.engine.engine.sequence() - sequence,
+            decided: flight.group.publication.decided.clone(),
         };
         self.in_flight.push_back(flight);
         Ok(())
@@ -173,7 +191,9 @@ pub fn audit(engine: &mut Engine) -> Result<Vec<String>, String> {
 
 fn said(work: &Work, answer: &Answer) -> Result<Said, String> {
     let refused = match answer {
-        Answer::Written(Err(refused)) | Answer::WrittenAll(Err((_, refused))) => Some(refused),
+        Answer::Written(Err(refused)) | Answer::WrittenAll(Err((_, refused))) | Answer::Held(Err(refused)) => {
+            Some(refused)
+        }
         _ => None,
     };
     if let Some(Refused::Bug(why)) = refused {
@@ -195,6 +215,12 @@ fn said(work: &Work, answer: &Answer) -> Result<Said, String> {
             let told = |one: &server::core::Written| (one.object.uid.0, one.object.revision);
             Ok(if request.dry_run { Said::Would } else { Said::Written(written.iter().map(told).collect()) })
         }
+        (_, Some(request), Answer::Held(Ok(_))) if request.dry_run => Ok(Said::Would),
+        (_, Some(_), Answer::Held(Ok(held))) => {
+            Ok(Said::Held { uid: held.subject.0, is_held: held.expires_at_ms.is_some() })
+        }
+        (_, Some(_), Answer::Held(Err(refused))) => Ok(Said::Refused(0, refused.clone())),
+        (_, Some(_), Answer::Dropped { was_held }) => Ok(Said::Dropped { was_held: *was_held }),
         (_, Some(_), Answer::Postponed(postponed)) => {
             Ok(Said::PutOff { begun: matches!(postponed.recount, Some(Recount::Begun(_))) })
         }

@@ -4,14 +4,14 @@ use families::Origin;
 use rules::GroupResource;
 use rules::cel::Foresight;
 use serde_json::{Value, json};
-use server::core::{Command, Draft, Expect, ObjectKey, Write, WriteAll, WriteKind, Writes};
+use server::core::{Command, Draft, Expect, Hold, ObjectKey, Write, WriteAll, WriteKind, Writes};
 use uuid::Uuid;
 
 use super::durable::JOURNAL;
 
 #[derive(Clone, Debug)]
 pub enum Verb {
-    /// The object without a uid, which it gets where the request arrives.
+    /// The object without a uid, which it gets where the request arrives; one that was held has it.
     Create(Value),
     Update {
         value: Value,
@@ -20,6 +20,15 @@ pub enum Verb {
     },
     Delete {
         expect: Expect,
+    },
+    /// It is decided here, and stored by others within this time.
+    Hold {
+        value: Value,
+        lasts_ms: i64,
+    },
+    /// It will not be.
+    Drop {
+        uid: u128,
     },
 }
 
@@ -48,8 +57,8 @@ impl Verb {
     /// The object as it is to be stored.
     pub fn value(&self) -> Option<&Value> {
         match self {
-            Verb::Create(value) | Verb::Update { value, .. } => Some(value),
-            Verb::Delete { .. } => None,
+            Verb::Create(value) | Verb::Update { value, .. } | Verb::Hold { value, .. } => Some(value),
+            Verb::Delete { .. } | Verb::Drop { .. } => None,
         }
     }
 
@@ -60,13 +69,10 @@ impl Verb {
     fn kind(&self, uids: &mut u128) -> Result<WriteKind, String> {
         let draft = |value: Value| Draft::new(value).map_err(|error| error.to_string());
         Ok(match self.clone() {
-            Verb::Create(mut value) => {
-                *uids += 1;
-                value["metadata"]["uid"] = json!(Uuid::from_u128(*uids).to_string());
-                WriteKind::Create(draft(value)?)
-            }
+            Verb::Create(value) => WriteKind::Create(draft(named(value, uids))?),
             Verb::Update { value, expect, status } => WriteKind::Update { draft: draft(value)?, expect, status },
             Verb::Delete { expect } => WriteKind::Delete { expect, last: None },
+            Verb::Hold { .. } | Verb::Drop { .. } => return Err("what is held is not written".into()),
         })
     }
 
@@ -76,6 +82,8 @@ impl Verb {
             Verb::Update { value, status: true, .. } => format!("status {key} {}", told(value)),
             Verb::Update { value, expect, .. } => format!("update {key} {} {expect:?}", told(value)),
             Verb::Delete { expect } => format!("delete {key} {expect:?}"),
+            Verb::Hold { value, lasts_ms } => format!("hold {key} for {lasts_ms} {}", told(value)),
+            Verb::Drop { uid } => format!("drop {key} {uid:x}"),
         }
     }
 }
@@ -89,6 +97,13 @@ impl Request {
 
     /// As the engine is asked; new objects get uids from `uids` on.
     pub fn command(&self, uids: &mut u128) -> Result<Command, String> {
+        match &self.verb {
+            Verb::Hold { value, lasts_ms } => return Ok(Command::Hold(Box::new(self.hold(value, *lasts_ms, uids)?))),
+            Verb::Drop { uid } => {
+                return Ok(Command::DropHold { subject: ledger::SubjectId(*uid), now_ms: self.now_ms });
+            }
+            Verb::Create(_) | Verb::Update { .. } | Verb::Delete { .. } => {}
+        }
         let Some(together) = &self.together else {
             let foresight = if self.at_once { Foresight::None } else { Foresight::Asked };
             return Ok(Command::Write(Box::new(self.write(self.verb.kind(uids)?, foresight))));
@@ -110,6 +125,14 @@ impl Request {
         Write { key: key.clone(), kind, dry_run: *dry_run, now_ms: *now_ms, foresight, origin: Origin::default() }
     }
 
+    fn hold(&self, value: &Value, lasts_ms: i64, uids: &mut u128) -> Result<Hold, String> {
+        let draft = Draft::new(named(value.clone(), uids)).map_err(|error| error.to_string())?;
+        let (key, dry_run, now_ms) = (self.key.clone(), self.dry_run, self.now_ms);
+        let expires_at_ms = now_ms.saturating_add(lasts_ms);
+        let (foresight, origin) = (Foresight::None, Origin::default());
+        Ok(Hold { key, draft, expires_at_ms, dry_run, now_ms, foresight, origin })
+    }
+
     /// What is asked for, in one line.
     pub fn told(&self) -> String {
         let what: Vec<String> = self.parts().map(|(key, verb)| verb.told(key)).collect();
@@ -117,6 +140,15 @@ impl Request {
         let together = if self.together.is_some() { "together " } else { "" };
         format!("{} {dry}{together}{}", self.now_ms, what.join(" + "))
     }
+}
+
+/// An object that has no uid yet gets one.
+fn named(mut value: Value, uids: &mut u128) -> Value {
+    if value["metadata"]["uid"].is_null() {
+        *uids += 1;
+        value["metadata"]["uid"] = json!(Uuid::from_u128(*uids).to_string());
+    }
+    value
 }
 
 fn told(value: &Value) -> String {

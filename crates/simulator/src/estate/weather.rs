@@ -25,6 +25,8 @@ pub struct Script<'a> {
     pub orgs: bool,
     /// Whether there are Datum's quotas.
     pub datum: bool,
+    /// Whether some objects are stored by others.
+    pub holds: bool,
     pub requests: Vec<Request>,
 }
 
@@ -60,6 +62,8 @@ impl Script<'_> {
             self.org()
         } else if self.datum && !self.chance(4) {
             self.datum()
+        } else if self.holds && self.chance(4) {
+            self.hold()
         } else if self.chance(6) {
             self.several()
         } else {
@@ -197,7 +201,7 @@ impl Script<'_> {
     }
 
     /// What quotas count.
-    fn consumer(&mut self) {
+    pub(super) fn consumer(&mut self) {
         let namespace = self.one_of(&NAMESPACES);
         let number = self.rng.below(4);
         let labels = json!({"app": self.one_of(&["x", "y"])});

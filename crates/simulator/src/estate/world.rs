@@ -222,13 +222,19 @@ impl World {
         (orgs::SEEDS..datum::SEEDS).contains(&self.config.seed)
     }
 
+    /// Whether some objects are stored by others.
+    fn has_holds(&self) -> bool {
+        self.config.seed % 4 == 3
+    }
+
     fn has_datum(&self) -> bool {
         self.config.seed >= datum::SEEDS
     }
 
     fn script(&mut self, write: impl Fn(&mut Script<'_>)) -> Vec<Request> {
         let (now_ms, orgs, datum) = (self.now_ms, self.has_orgs(), self.has_datum());
-        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, datum, requests: Vec::new() };
+        let (holds, requests) = (self.has_holds(), Vec::new());
+        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, datum, holds, requests };
         write(&mut script);
         let mut requests = script.requests;
         if let Some(Mutation::Orgs(mistake)) = self.config.mutation {
@@ -439,7 +445,7 @@ impl World {
         }
         // Where a moment came with the command, somebody may have been served before it was decided.
         let is_exact = is_exact && !before.has_moments_until(self.durable.told_ms);
-        let found = judge(&self.durable, is_exact)?;
+        let found = judge(&mut self.durable, added, is_exact)?;
         self.durable.had = found.charged.clone();
         let found_before = std::mem::replace(&mut self.found, found);
         if !added.is_first {
