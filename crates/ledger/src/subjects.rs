@@ -195,6 +195,16 @@ fn own(chunk: &mut Arc<Vec<Subject>>) -> &mut Vec<Subject> {
     chunk
 }
 
+/// The table takes its tag from the top bits and the bucket from the low ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+fn parts(slot: u32) -> (usize, usize) {
+    let slot = slot as usize;
+    (slot >> CHUNK_BITS, slot & (CHUNK - 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +214,9 @@ mod tests {
         const COUNT: u32 = 50_000;
         const TOUCHED: usize = 256;
         let mut subjects = Subjects::default();
-        (0..COUNT).for_each(|id| drop(subjects.insert(SubjectId(id.into()), 1)));
+        for id in 0..COUNT {
+            subjects.insert(SubjectId(id.into()), 1);
+        }
         let before = subjects.chunks();
         // As far from each other as a slice of objects in the order of their names may be.
         let step = COUNT as usize / TOUCHED;
@@ -219,14 +231,4 @@ mod tests {
         assert_eq!(subjects.get(0).sequence, 2);
         assert_eq!(before[0][0].sequence, 1, "a snapshot is as it was");
     }
-}
-
-/// The table takes its tag from the top bits and the bucket from the low ones.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
-
-fn parts(slot: u32) -> (usize, usize) {
-    let slot = slot as usize;
-    (slot >> CHUNK_BITS, slot & (CHUNK - 1))
 }
