@@ -10,7 +10,7 @@ use rules::policy_name;
 use serde_json::Value;
 
 use super::binding::{BindingSpec, Usage, evicted_by_cluster, usage, usage_on};
-use super::lease::{self, Elastic, Line, evicted_part, is_lent, part, taken};
+use super::lease::{self, Line, evicted_part, is_lent, part, taken};
 use super::names::Counted;
 use super::{BINDINGS, LEASES, QUOTAS, quota};
 use crate::{BalanceLine, Change, Denial, DenialLine, DenialReason, Operation, Refusal, View};
@@ -53,15 +53,15 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool) -> Resu
     let Some(new) = change.new.filter(|_| BINDINGS.is(change.resource) && change.old.is_object()) else {
         return Ok(());
     };
-    let quotas = view.list(&QUOTAS.resource(), change.namespace);
-    let mut lending = quotas.iter().filter(|quota| Elastic::read(quota).is_some()).peekable();
-    if lending.peek().is_none() {
+    // Those that lend, and those that lend nothing any more and have not got back everything.
+    let leases = view.list(&LEASES.resource(), change.namespace);
+    if leases.is_empty() {
         return Ok(());
     }
+    let lending: BTreeSet<&str> = leases.iter().map(|lease| text(lease, &["spec", "quota"])).collect();
     let old = Side::read(change.old, count_evicting).map_err(Refusal::forbidden)?;
     let new = Side::read(new, count_evicting).map_err(Refusal::forbidden)?;
-    for stored in lending {
-        let name = text(stored, &["metadata", "name"]);
+    for name in lending {
         let policy = policy_name(&QUOTAS.resource(), change.namespace, name);
         let lines: Vec<DenialLine> = view
             .part(&policy, "")

@@ -13,7 +13,7 @@ use rules::{Account, Compiled, Measure, MeasureError, Reach, Rule, Subject, Verd
 use serde_json::{Map, Value};
 
 use super::binding::{BindingSpec, Usage, evicted_by_cluster, usage, usage_on};
-use super::lease::{Elastic, LeaseRule, evicted_part, part};
+use super::lease::{Elastic, LeaseRule, evicted_part, is_lent, part};
 use super::names::Counted;
 use super::scopes::Scopes;
 use super::{BINDINGS, LEASES, Settings};
@@ -50,12 +50,13 @@ pub fn compile(policy: &PolicyObject<'_>, settings: &Settings) -> Result<Compile
     let nothing = Value::Null;
     let spec = policy.object.get("spec").unwrap_or(&nothing);
     let scopes = Scopes::read(spec, &Path::new("spec"))?;
-    let (mut accounts, mut counted, mut fingerprint) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut accounts, mut counted, mut lent, mut fingerprint) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (name, limit) in overall.iter().filter(|_| settings.enforcement) {
         // What no binding tells anything about is assigned to clusters, which count it themselves.
         let Some(from) = Counted::of(name) else { continue };
         fingerprint.extend_from_slice(name.as_bytes());
         fingerprint.push(0);
+        lent.extend(is_lent(name).then_some(counted.len()));
         counted.push(from);
         accounts.push(Account {
             resource: name.clone(),
@@ -68,12 +69,12 @@ pub fn compile(policy: &PolicyObject<'_>, settings: &Settings) -> Result<Compile
     let rule = BindingRule {
         policy: policy_name(policy.resource, policy.namespace, policy.name),
         counted,
+        lent,
         scopes,
         count_evicting: settings.count_evicting,
-        by_cluster: Elastic::read(policy.object).is_some(),
     };
-    // What was evicted is counted by cluster, too: ledgers that did not are counted again.
-    fingerprint.push(2 * u8::from(rule.by_cluster));
+    // Every quota counts by cluster: ledgers that did not are counted again.
+    fingerprint.push(3);
     let leases = LeaseRule {
         policy: rule.policy.clone(),
         quota: policy.name.into(),
@@ -97,10 +98,11 @@ struct BindingRule {
     policy: Arc<str>,
     /// By account.
     counted: Vec<Counted>,
+    /// The accounts of which members may be lent something: what is taken in each cluster is counted apart. A quota that lends
+    /// nothing any more does so, too: its leases stay until the members gave them back.
+    lent: Vec<usize>,
     scopes: Scopes,
     count_evicting: bool,
-    /// Whether what is taken in each cluster is counted apart, for what is lent there.
-    by_cluster: bool,
 }
 
 /// A binding, read and added up once for all quotas that ask.
@@ -128,9 +130,6 @@ impl Measure for BindingRule {
                 out.charge(account, amount.amount, amount.format);
             }
         }
-        if !self.by_cluster {
-            return Ok(());
-        }
         let counts = |error: UsageError| failed(&error.to_string());
         let mut parts: Vec<(String, Usage)> = Vec::new();
         for target in &spec.clusters {
@@ -141,8 +140,8 @@ impl Measure for BindingRule {
         }
         for (bucket, there) in parts {
             let bucket: Arc<str> = bucket.into();
-            for (account, counted) in self.counted.iter().enumerate() {
-                if let Some(amount) = counted.amount(spec, &there) {
+            for account in self.lent.iter().copied() {
+                if let Some(amount) = self.counted[account].amount(spec, &there) {
                     out.charge_bucket(account, bucket.clone(), amount.amount, amount.format);
                 }
             }

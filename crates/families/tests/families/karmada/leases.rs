@@ -130,3 +130,26 @@ fn what_leaves_a_member_waits_until_that_has_given_its_room_back() {
     desk.apply(&bindings(), "a", "web", evicted(&[("m2", 8)])).unwrap();
     assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
 }
+
+/// A quota that lends nothing any more counts what it lent once, beside its bindings, until the members gave it back.
+#[test]
+fn a_quota_that_stops_lending_counts_nothing_twice() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("10")).unwrap();
+    desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m1", 8)])).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "9"}))).unwrap();
+    desk.apply(&quotas(), "a", "q", quota(json!({"cpu": "10", "pods": "100"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    desk = desk.restarted();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    // What leaves the member leaves its room there, as ever.
+    let said = desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m2", 8)])).unwrap_err();
+    assert!(said.contains("has not given back yet"), "{said}");
+    desk.apply(&bindings(), "a", "more", binding(1, json!({"cpu": "1"}), &[("m2", 1)])).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+    // One that a lender wrote late counts once, too.
+    desk.delete(&leases(), "a", "q.m1").unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "9"}))).unwrap();
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+}

@@ -219,7 +219,7 @@ fn without_enforcement_nothing_is_refused_and_members_tell_what_is_used() {
 fn monitoring_is_told_exact_amounts_and_how_bindings_stand() {
     let mut desk = desk();
     desk.apply(&quotas(), "a", "q", quota(json!({"cpu": "4", "memory": "1Gi"}))).unwrap();
-    let mut web = binding(3, json!({"cpu": "100u"}), &[("m1", 3)]);
+    let mut web = binding(3, json!({"cpu": "100u"}), &[("m2", 3)]);
     web["status"] = json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "QuotaExceeded"}]});
     web["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "m9", "reason": "r", "producer": "p"}]);
     desk.apply(&bindings(), "a", "web", web).unwrap();

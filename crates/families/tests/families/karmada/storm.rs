@@ -213,14 +213,14 @@ fn takes_in(binding: &Value, name: &str, cluster: &str) -> i128 {
     takes(&alone, name)
 }
 
-/// What the leases of a quota take of one name: what they allow, less what bindings take there of a quota that lends.
+/// What the leases of a quota take of one name: what they allow, less what bindings take there, whether it lends more or not.
 fn lent(quota: &Value, leases: &[Value], bindings: &[Value], name: &str) -> i128 {
     let own = leases.iter().filter(|lease| lease["spec"]["quota"] == quota["metadata"]["name"]);
     let takes = own.map(|lease| {
         let cluster = lease["spec"]["clusterName"].as_str().unwrap();
         let hard = lease["spec"]["hard"].get(name).map_or(0, amount);
-        let is_counted = quota["spec"].get("elastic").is_some() && name != "services";
-        let base: i128 = match is_counted {
+        let is_lent = name != "services";
+        let base: i128 = match is_lent {
             true => bindings.iter().filter(|one| is_meant(quota, one)).map(|one| takes_in(one, name, cluster)).sum(),
             false => 0,
         };
