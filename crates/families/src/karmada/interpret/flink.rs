@@ -2,57 +2,186 @@
 
 use kinds::fields::{at, text};
 use kinds::resources::quantity_of;
+use quantity::Quantity;
 use serde_json::{Map, Value};
 
-use super::{Component, Requirements, add, add_sidecars, count, memory};
+use super::conf::Conf;
+use super::pods::Made;
+use super::{Component, Requirements, add, count, memory};
 
 /// The container that the operator makes itself.
 const MAIN: &str = "flink-main-container";
 
+/// One of the two parts of a deployment, as its fields and as Flink's settings name it.
+struct Part {
+    field: &'static str,
+    name: &'static str,
+    /// The settings that say how many CPUs; the later one counts.
+    cpu: [&'static str; 2],
+    memory: &'static str,
+    /// What else settings may say of memory, out of which Flink makes a whole that is not counted here.
+    memory_prefix: &'static str,
+    /// What Flink takes where nothing is said.
+    memory_default: &'static str,
+}
+
+const JOB_MANAGER: Part = Part {
+    field: "jobManager",
+    name: "jobmanager",
+    cpu: ["kubernetes.jobmanager.cpu", "kubernetes.jobmanager.cpu.amount"],
+    memory: "jobmanager.memory.process.size",
+    memory_prefix: "jobmanager.memory.",
+    memory_default: "1600m",
+};
+
+const TASK_MANAGER: Part = Part {
+    field: "taskManager",
+    name: "taskmanager",
+    cpu: ["kubernetes.taskmanager.cpu", "kubernetes.taskmanager.cpu.amount"],
+    memory: "taskmanager.memory.process.size",
+    memory_prefix: "taskmanager.memory.",
+    memory_default: "1728m",
+};
+
 pub fn components(deployment: &Value) -> Result<Vec<Component>, String> {
-    let managers = count(at(deployment, &["spec", "jobManager", "replicas"]), 1, "spec.jobManager.replicas")?;
-    let slots_field = "spec.flinkConfiguration[taskmanager.numberOfTaskSlots]";
-    let slots =
-        count(at(deployment, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]), 1, slots_field)?;
-    if slots == 0 {
-        return Err(format!("{slots_field} is 0: a task manager has a slot at least"));
+    let conf = Conf::of(deployment, "flinkConfiguration");
+    if let Some((rest, _)) = conf.under("kubernetes.pod-template-file").next() {
+        let key = format!("kubernetes.pod-template-file{rest}");
+        return Err(format!("{} is a file that is not read here: use podTemplate", conf.place(&key)));
     }
-    let parallelism = count(at(deployment, &["spec", "job", "parallelism"]), 1, "spec.job.parallelism")?;
-    let needed = parallelism.div_ceil(slots).max(1);
+    let managers = count(at(deployment, &["spec", "jobManager", "replicas"]), 1, "spec.jobManager.replicas")?;
+    let slots = conf.count(SLOTS)?.unwrap_or(1);
+    if slots == 0 {
+        return Err(format!("{} is 0: a task manager has a slot at least", conf.place(SLOTS)));
+    }
+    let default = conf.count("parallelism.default")?.unwrap_or(1);
+    let parallelism = count(at(deployment, &["spec", "job", "parallelism"]), default, "spec.job.parallelism")?;
+    let least = conf.count("slotmanager.number-of-slots.min")?.unwrap_or(0);
+    let needed = parallelism.max(least).div_ceil(slots).max(1);
     let workers = count(at(deployment, &["spec", "taskManager", "replicas"]), needed, "spec.taskManager.replicas")?;
+    let spare = conf.count("slotmanager.redundant-taskmanager-num")?.unwrap_or(0);
+    let workers = workers.checked_add(spare).ok_or("more task managers than can be counted")?;
     Ok(vec![
-        component("jobmanager", managers, "jobManager", deployment)?,
-        component("taskmanager", workers, "taskManager", deployment)?,
+        component(&JOB_MANAGER, managers, 1, deployment, &conf)?,
+        component(&TASK_MANAGER, workers, slots, deployment, &conf)?,
     ])
 }
 
-fn component(name: &str, replicas: u32, field: &str, deployment: &Value) -> Result<Component, String> {
-    let part = at(deployment, &["spec", field]);
-    let resource = part.and_then(|part| part.get("resource"));
+const SLOTS: &str = "taskmanager.numberOfTaskSlots";
+
+fn component(part: &Part, replicas: u32, cpus: u32, deployment: &Value, conf: &Conf) -> Result<Component, String> {
+    let own = at(deployment, &["spec", part.field]);
     let mut request = Map::new();
-    if let Some(cpu) = resource.and_then(|resource| resource.get("cpu")).filter(|cpu| !cpu.is_null()) {
-        add(&mut request, "cpu", quantity_of("cpu", cpu).map_err(|error| format!("spec.{field}.resource: {error}"))?)?;
+    add(&mut request, "cpu", cpu(part, cpus, own, conf)?)?;
+    add(&mut request, "memory", memory_of(part, own, conf)?)?;
+    if let Some(size) = resource(own, "ephemeralStorage") {
+        let size = memory::flink(&size).map_err(|why| format!("spec.{}.resource.{why}", part.field))?;
+        add(&mut request, "ephemeral-storage", size)?;
     }
-    for (field_of, resource_name) in [("memory", "memory"), ("ephemeralStorage", "ephemeral-storage")] {
-        let Some(size) = resource.and_then(|resource| resource.get(field_of)).filter(|size| !size.is_null()) else {
+    if part.name == TASK_MANAGER.name {
+        add_external(&mut request, conf)?;
+    }
+    let requirements = pod(request, deployment, own)?;
+    Ok(Component { name: part.name.into(), replicas, replica_requirements: Some(requirements) })
+}
+
+/// A field of `resource`, which comes before what settings say.
+fn resource(own: Option<&Value>, field: &str) -> Option<String> {
+    let value = own?.get("resource")?.get(field).filter(|value| !value.is_null())?;
+    Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+fn cpu(part: &Part, cpus: u32, own: Option<&Value>, conf: &Conf) -> Result<Quantity, String> {
+    if let Some(cpu) = resource(own, "cpu") {
+        return quantity_of("cpu", &Value::from(cpu)).map_err(|error| format!("spec.{}.resource: {error}", part.field));
+    }
+    let said = part.cpu.iter().rev().find_map(|key| Some((key, conf.get(key)?)));
+    let default = || Quantity::parse(&cpus.to_string()).unwrap_or_default();
+    let Some((key, text)) = said else { return Ok(default()) };
+    let wrong = |_| format!("{} is {text:?}: use a number such as 1.5", conf.place(key));
+    let cpu = Quantity::parse(text).map_err(wrong)?;
+    // Flink writes -1 for what it takes where nothing is said.
+    Ok(if cpu.amount().is_negative() { default() } else { cpu })
+}
+
+fn memory_of(part: &Part, own: Option<&Value>, conf: &Conf) -> Result<Quantity, String> {
+    if let Some(size) = resource(own, "memory") {
+        return memory::flink(&size).map_err(|why| format!("spec.{}.resource.{why}", part.field));
+    }
+    if let Some(size) = conf.get(part.memory) {
+        return memory::flink(size).map_err(|why| format!("{}: {why}", conf.place(part.memory)));
+    }
+    if let Some((rest, _)) = conf.under(part.memory_prefix).find(|(rest, _)| rest.ends_with(".size")) {
+        let key = format!("{}{rest}", part.memory_prefix);
+        let field = part.field;
+        return Err(format!("{} is a part only: say the whole in spec.{field}.resource.memory", conf.place(&key)));
+    }
+    memory::flink(part.memory_default)
+}
+
+/// Devices of task managers.
+fn add_external(request: &mut Map<String, Value>, conf: &Conf) -> Result<(), String> {
+    for (rest, name) in conf.under("external-resource.") {
+        let Some(device) = rest.strip_suffix(".kubernetes.config-key") else { continue };
+        let key = format!("external-resource.{device}.amount");
+        let amount = conf.count(&key)?.unwrap_or(0);
+        add(request, name, Quantity::parse(&amount.to_string()).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// The operator merges the part's pod template into the one that both share: element by element, or by name where it is told so.
+/// That may be said where it is not seen here, so that of each resource the larger counts.
+fn pod(request: Map<String, Value>, deployment: &Value, own: Option<&Value>) -> Result<Requirements, String> {
+    let nothing = Value::Null;
+    let shared = at(deployment, &["spec", "podTemplate"]).unwrap_or(&nothing);
+    let own = own.and_then(|own| own.get("podTemplate")).unwrap_or(&nothing);
+    let mut larger: Option<Requirements> = None;
+    for by_name in [false, true] {
+        let template = merged(shared, own, by_name);
+        let made = Made { main: MAIN, request: request.clone(), template: &template, more: [&[], &[]] };
+        let pod = made.pod()?;
+        let Some(larger) = &mut larger else {
+            larger = Some(pod);
             continue;
         };
-        let size = match size {
-            Value::String(text) => memory::flink(text),
-            other => memory::flink(&other.to_string()),
-        };
-        add(&mut request, resource_name, size.map_err(|why| format!("spec.{field}.resource.{why}"))?)?;
+        for (name, value) in pod.resource_request {
+            let amount = |value: &Value| quantity_of(&name, value).map(|one| one.amount()).unwrap_or_default();
+            if larger.resource_request.get(&name).is_none_or(|had| amount(had) < amount(&value)) {
+                larger.resource_request.insert(name, value);
+            }
+        }
     }
-    let shared = at(deployment, &["spec", "podTemplate"]);
-    let own = part.and_then(|part| part.get("podTemplate"));
-    for template in [shared, own] {
-        add_sidecars(&mut request, template, MAIN)?;
+    Ok(larger.unwrap_or_default())
+}
+
+fn merged(to: &Value, from: &Value, by_name: bool) -> Value {
+    match (to, from) {
+        (to, Value::Null) => to.clone(),
+        (Value::Object(to), Value::Object(from)) => {
+            let mut all = to.clone();
+            for (field, value) in from {
+                let had = all.get(field).unwrap_or(&Value::Null);
+                let value = merged(had, value, by_name);
+                all.insert(field.clone(), value);
+            }
+            Value::Object(all)
+        }
+        (Value::Array(to), Value::Array(from)) => {
+            let mut all = to.clone();
+            for (place, value) in from.iter().enumerate() {
+                let name = text(value, &["name"]);
+                let same = match by_name {
+                    true => all.iter().position(|one| !name.is_empty() && text(one, &["name"]) == name),
+                    false => Some(place).filter(|place| *place < all.len()),
+                };
+                match same {
+                    Some(place) => all[place] = merged(&all[place], value, by_name),
+                    None => all.push(value.clone()),
+                }
+            }
+            Value::Array(all)
+        }
+        (_, from) => from.clone(),
     }
-    let class = |template: Option<&Value>| {
-        let class = template.map(|template| text(template, &["spec", "priorityClassName"]));
-        class.filter(|class| !class.is_empty()).map(str::to_owned)
-    };
-    let priority_class_name = class(own).or_else(|| class(shared)).unwrap_or_default();
-    let requirements = Requirements { resource_request: request, priority_class_name };
-    Ok(Component { name: name.into(), replicas, replica_requirements: Some(requirements) })
 }

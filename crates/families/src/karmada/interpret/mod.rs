@@ -4,17 +4,19 @@
 //! Deployment, StatefulSet, ReplicaSet, ReplicationController, Job and Pod have one pod template; FlinkDeployment and SparkApplication have
 //! components, in units of their own, and what a CronJob runs is one. Anything else asks for nothing and goes to every cluster as it is.
 
+mod conf;
 mod flink;
 mod memory;
+mod pods;
 mod spark;
 
-use kinds::fields::{at, items, text};
-use kinds::resources::pod::pod_usage;
+use kinds::fields::{at, text};
 use kinds::resources::quantity_of;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::binding::{Component, Requirements, Target};
+use pods::pods;
 
 /// How many executors of a SparkApplication that grows by itself are reserved.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -127,38 +129,6 @@ fn count(value: Option<&Value>, default: u32, field: &str) -> Result<u32, String
     }
 }
 
-/// What one pod of a template requests. Where only a limit is stated, that is requested.
-fn pods(template: Option<&Value>) -> Result<Option<Requirements>, String> {
-    let Some(spec) = template.and_then(|template| template.get("spec")) else { return Ok(None) };
-    let mut spec = spec.clone();
-    for list in ["containers", "initContainers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            fill_requests(container);
-        }
-    }
-    let class = text(&spec, &["priorityClassName"]).to_owned();
-    let usage = pod_usage(&json!({ "spec": spec })).map_err(|error| error.to_string())?;
-    let mut request = Map::new();
-    for (name, measured) in usage.requests.iter() {
-        add(&mut request, name, measured.to_quantity())?;
-    }
-    Ok(Some(Requirements { resource_request: request, priority_class_name: class }))
-}
-
-fn fill_requests(container: &mut Value) {
-    let Some(limits) = at(container, &["resources", "limits"]).and_then(Value::as_object).cloned() else { return };
-    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let requests = resources.entry("requests").or_insert_with(|| json!({}));
-    if requests.is_null() {
-        *requests = json!({});
-    }
-    if let Some(requests) = requests.as_object_mut() {
-        for (name, limit) in limits {
-            requests.entry(name).or_insert(limit);
-        }
-    }
-}
-
 /// Adds an amount to a list; none below zero.
 fn add(list: &mut Map<String, Value>, name: &str, more: quantity::Quantity) -> Result<(), String> {
     if more.amount().is_negative() {
@@ -172,23 +142,6 @@ fn add(list: &mut Map<String, Value>, name: &str, more: quantity::Quantity) -> R
         }
     };
     list.insert(name.to_owned(), Value::String(sum.canonical().to_string()));
-    Ok(())
-}
-
-/// What the containers of a pod template besides `main` request, added to a list: operators merge such a template with the
-/// container they make themselves.
-fn add_sidecars(list: &mut Map<String, Value>, template: Option<&Value>, main: &str) -> Result<(), String> {
-    for container in template.into_iter().flat_map(|template| items(template, &["spec", "containers"])) {
-        if text(container, &["name"]) == main {
-            continue;
-        }
-        let mut container = container.clone();
-        fill_requests(&mut container);
-        let requests = at(&container, &["resources", "requests"]).and_then(Value::as_object);
-        for (name, value) in requests.into_iter().flatten() {
-            add(list, name, quantity_of(name, value).map_err(|error| error.to_string())?)?;
-        }
-    }
     Ok(())
 }
 

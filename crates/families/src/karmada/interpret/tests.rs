@@ -86,7 +86,7 @@ fn flink_counts_memory_its_own_way() {
             {"name": "logs", "resources": {"requests": {"cpu": "100m"}}},
         ]}},
     }));
-    assert_eq!(shown(&fixed), "jobmanager 2x cpu=1100m memory=1Gi; taskmanager 4x cpu=2100m");
+    assert_eq!(shown(&fixed), "jobmanager 2x cpu=1100m memory=1Gi; taskmanager 4x cpu=2100m memory=1728Mi");
     for (spec, expected) in [
         (json!({"jobManager": {"resource": {"memory": "2048x"}}}), "spec.jobManager.resource.memory is \"2048x\""),
         (json!({"flinkConfiguration": {"taskmanager.numberOfTaskSlots": "0"}}), "has a slot at least"),
@@ -94,6 +94,123 @@ fn flink_counts_memory_its_own_way() {
         (json!({"taskManager": {"resource": {"cpu": -1}}}), "not below zero"),
     ] {
         let said = shown(&flink(spec));
+        assert!(said.starts_with("error: ") && said.contains(expected), "{said}");
+    }
+}
+
+/// A pod template in which everything is said that a pod is counted by.
+fn busy(main: &str) -> Value {
+    json!({"spec": {
+        "overhead": {"cpu": "100m"},
+        "containers": [
+            {"name": main, "resources": {"requests": {"cpu": "9"}, "limits": {"example.com/fpga": "1"}}},
+            {"name": "logs", "resources": {"limits": {"cpu": "200m"}}},
+        ],
+        "initContainers": [
+            {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+            {"name": "fetch", "resources": {"requests": {"memory": "9Gi"}}},
+        ],
+    }})
+}
+
+#[test]
+fn whatever_comes_into_a_pod_counts_whoever_makes_it() {
+    let resource = json!({"cpu": 1, "memory": "1g"});
+    let job = flink(json!({
+        "podTemplate": busy("flink-main-container"),
+        "jobManager": {"resource": resource}, "taskManager": {"resource": resource},
+    }));
+    let pod = "cpu=1800m example.com/fpga=1 memory=9Gi";
+    assert_eq!(shown(&job), format!("jobmanager 1x {pod}; taskmanager 1x {pod}"));
+    let part = |main: &str| json!({"memory": "640m", "template": busy(main)});
+    let application = spark(json!({
+        "type": "Java", "driver": part("spark-kubernetes-driver"), "executor": part("spark-kubernetes-executor"),
+    }));
+    assert_eq!(shown(&application), format!("driver 1x {pod}; executor 1x {pod}"));
+    let own = json!([{"name": "own", "resources": {"requests": {"cpu": "3", "memory": "4Gi"}}}]);
+    let more = spark(json!({
+        "type": "Java",
+        "driver": {"memory": "640m", "sidecars": own}, "executor": {"memory": "640m", "initContainers": own},
+    }));
+    assert_eq!(shown(&more), "driver 1x cpu=4 memory=5Gi; executor 1x cpu=3 memory=4Gi");
+    // What is below zero in one container takes nothing off the others.
+    let mut trick = busy("flink-main-container");
+    trick["spec"]["containers"][1]["resources"] = json!({"requests": {"cpu": "-1"}});
+    let said = shown(&flink(json!({"podTemplate": trick})));
+    assert!(said.contains("an amount is not below zero"), "{said}");
+}
+
+/// The operator merges two templates element by element, or by name: the larger counts.
+#[test]
+fn two_pod_templates_of_flink_are_merged_as_its_operator_does() {
+    let containers = |list: &[(&str, &str)]| {
+        let one = |(name, cpu): &(&str, &str)| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        json!({"spec": {"containers": list.iter().map(one).collect::<Vec<_>>()}})
+    };
+    let cpu = |shared: &[(&str, &str)], own: &[(&str, &str)]| {
+        let part = json!({"resource": {"cpu": 1, "memory": "1g"}, "podTemplate": containers(own)});
+        let job = flink(json!({"podTemplate": containers(shared), "jobManager": part}));
+        let manager = shown(&job).split(';').next().unwrap().to_owned();
+        manager.split_once("cpu=").unwrap().1.split(' ').next().unwrap().to_owned()
+    };
+    let main = "flink-main-container";
+    assert_eq!(cpu(&[(main, "9"), ("logs", "1")], &[(main, "9"), ("logs", "2")]), "3", "the own one comes before");
+    assert_eq!(cpu(&[("logs", "5")], &[(main, "9")]), "6");
+    assert_eq!(cpu(&[(main, "9"), ("logs", "1")], &[(main, "9"), ("proxy", "2")]), "4");
+}
+
+#[test]
+fn what_fields_leave_open_is_read_from_settings() {
+    let job = flink(json!({
+        "flinkConfiguration": {
+            "jobmanager.memory.process.size": "3g", "kubernetes.jobmanager.cpu": "2.5",
+            "taskmanager": {"numberOfTaskSlots": 2, "memory": {"process": {"size": "5g"}}},
+            "parallelism.default": "7", "slotmanager.redundant-taskmanager-num": "1",
+            "external-resource.gpu.amount": "2", "external-resource.gpu.kubernetes.config-key": "nvidia.com/gpu",
+        },
+        "job": {},
+    }));
+    let expected = "jobmanager 1x cpu=2500m memory=3Gi; taskmanager 5x cpu=2 memory=5Gi nvidia.com/gpu=2";
+    assert_eq!(shown(&job), expected);
+    assert_eq!(shown(&flink(json!({}))), "jobmanager 1x cpu=1 memory=1600Mi; taskmanager 1x cpu=1 memory=1728Mi");
+    let application = spark(json!({
+        "type": "Python",
+        "sparkConf": {
+            "spark.driver.memory": "2g", "spark.driver.memoryOverhead": "512m", "spark.kubernetes.driver.request.cores": "250m",
+            "spark.executor.instances": "9", "spark.kubernetes.executor.request.cores": "3", "spark.executor.cores": "8",
+            "spark.executor.memory": "8g", "spark.executor.memoryOverheadFactor": "0.5",
+            "spark.executor.pyspark.memory": "1g",
+            "spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "2g",
+            "spark.executor.resource.gpu.amount": "1", "spark.executor.resource.gpu.vendor": "nvidia.com",
+        },
+        "executor": {"cores": 1, "memory": "1g"},
+    }));
+    let expected = "driver 1x cpu=250m memory=2560Mi; executor 9x cpu=3 memory=15Gi nvidia.com/gpu=1";
+    assert_eq!(shown(&application), expected);
+    let elastic = spark(json!({"sparkConf": {
+        "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.minExecutors": "2",
+        "spark.dynamicAllocation.initialExecutors": "5", "spark.dynamicAllocation.maxExecutors": "70",
+    }}));
+    let executors = |reserve| wants(&elastic, reserve).unwrap().components[1].replicas;
+    assert_eq!((executors(Reserve::Initial), executors(Reserve::Min), executors(Reserve::Max)), (5, 2, 70));
+    assert_eq!(potential(&elastic).as_deref(), Some("executor=70"));
+    for (template, expected) in [
+        (
+            flink(json!({"flinkConfiguration": {"taskmanager.memory.flink.size": "9g"}})),
+            "say the whole in spec.taskManager",
+        ),
+        (flink(json!({"flinkConfiguration": {"kubernetes.taskmanager.cpu": "lots"}})), "use a number such as 1.5"),
+        (flink(json!({"flinkConfiguration": {"kubernetes.pod-template-file.taskmanager": "/x"}})), "use podTemplate"),
+        (spark(json!({"sparkConf": {"spark.executor.instances": "many"}})), "spec.sparkConf[spark.executor.instances]"),
+        (spark(json!({"sparkConf": {"spark.executor.memory": "1.5g"}})), "spec.sparkConf[spark.executor.memory]"),
+        (spark(json!({"sparkConf": {"spark.executor.resource.gpu.amount": "1"}})), "the resource has no name"),
+        (
+            spark(json!({"sparkConf": {"spark.kubernetes.executor.podTemplateFile": "/x"}})),
+            "use spec.executor.template",
+        ),
+        (spark(json!({"sparkConf": {"spark.kubernetes.memoryOverheadFactor": "-1"}})), "use a number such as 0.1"),
+    ] {
+        let said = shown(&template);
         assert!(said.starts_with("error: ") && said.contains(expected), "{said}");
     }
 }
