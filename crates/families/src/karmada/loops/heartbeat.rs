@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kinds::resources::pod::pod_usage;
 use kinds::resources::{Measured, quantity_of};
+use kube::Client;
 use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::Discovery;
-use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
@@ -21,9 +21,13 @@ use super::standing::{patch_status, says, with_condition};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Every so many beats a member is asked what it serves.
 const BEATS_BETWEEN_DISCOVERIES: u64 = 3;
+/// Groups that a Cluster tells of, and kinds of each.
+pub const TOLD_MAX: usize = 1000;
+/// Objects asked for at a time.
+const PAGE: u32 = 500;
 
 /// What a member said.
-enum Pulse {
+pub enum Pulse {
     Well(String),
     /// It answers, and says that it is not ready.
     Unwell(String),
@@ -33,13 +37,13 @@ enum Pulse {
 pub async fn run(client: Client, member: Client, name: String, settings: Arc<Settings>, bell: Arc<Notify>) {
     let beat = Duration::from_secs(settings.heartbeat_seconds);
     let grace = Duration::from_secs(settings.grace_seconds);
-    let (mut heard, mut beats, mut was_silent) = (Instant::now(), 0_u64, false);
+    let (mut well, mut beats, mut was_silent) = (Instant::now(), 0_u64, false);
     loop {
         let pulse = tokio::time::timeout(PATIENCE, ask(&member)).await;
         let pulse = pulse.unwrap_or_else(|_| Pulse::Silent("no answer in time".into()));
         let told = match &pulse {
             Pulse::Well(version) => {
-                heard = Instant::now();
+                well = Instant::now();
                 let mut status = json!({"kubernetesVersion": version});
                 if beats.is_multiple_of(BEATS_BETWEEN_DISCOVERIES) || was_silent {
                     extend(&mut status, tokio::time::timeout(PATIENCE, served(&member)).await.ok().flatten());
@@ -52,16 +56,10 @@ pub async fn run(client: Client, member: Client, name: String, settings: Arc<Set
                 tell(&client, &name, status, "True", "ClusterReady", "cluster is healthy and ready to accept workloads")
                     .await
             }
-            Pulse::Unwell(why) => {
-                heard = Instant::now();
-                tell(&client, &name, json!({}), "False", "ClusterNotReady", why).await
-            }
-            // A moment's silence means nothing.
-            Pulse::Silent(_) if heard.elapsed() < grace => Ok(()),
-            Pulse::Silent(why) => {
-                let why = format!("cluster is not reachable: {why}");
-                tell(&client, &name, json!({}), "Unknown", "ClusterNotReachable", &why).await
-            }
+            _ => match unwell(&pulse, well.elapsed(), grace) {
+                Some((is, reason, why)) => tell(&client, &name, json!({}), is, reason, &why).await,
+                None => Ok(()),
+            },
         };
         if let Err(error) = told {
             tracing::debug!(%error, cluster = name, "the state of a cluster is not told");
@@ -69,6 +67,18 @@ pub async fn run(client: Client, member: Client, name: String, settings: Arc<Set
         was_silent = matches!(pulse, Pulse::Silent(_));
         beats += 1;
         tokio::time::sleep(beat).await;
+    }
+}
+
+/// What is told of a member that is not well, and has not been for so long. One moment means nothing, whether it says so itself or is
+/// silent: all that runs there may be evicted for it.
+pub fn unwell(pulse: &Pulse, since: Duration, grace: Duration) -> Option<(&'static str, &'static str, String)> {
+    match pulse {
+        Pulse::Unwell(why) if since >= grace => Some(("False", "ClusterNotReady", why.clone())),
+        Pulse::Silent(why) if since >= grace => {
+            Some(("Unknown", "ClusterNotReachable", format!("cluster is not reachable: {why}")))
+        }
+        _ => None,
     }
 }
 
@@ -106,60 +116,73 @@ fn root(error: &dyn std::error::Error) -> String {
 /// The kinds a member serves.
 async fn served(member: &Client) -> Option<Value> {
     let discovery = Discovery::new(member.clone()).run().await.ok()?;
+    let groups = discovery.groups();
+    let kinds = groups.flat_map(|group| group.versions().flat_map(|version| group.versioned_resources(version)));
+    Some(json!({"apiEnablements": enabled(kinds.map(|(kind, _)| kind))}))
+}
+
+/// Kinds by group and version. More of them than a status has room for are not told: one that is refused would tell nothing.
+pub fn enabled(kinds: impl Iterator<Item = ApiResource>) -> Vec<Value> {
     let mut versions: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for group in discovery.groups() {
-        for version in group.versions() {
-            for (resource, _) in group.versioned_resources(version) {
-                versions.entry(resource.api_version).or_default().insert(resource.plural, resource.kind);
-            }
-        }
+    for kind in kinds {
+        versions.entry(kind.api_version).or_default().insert(kind.plural, kind.kind);
     }
-    let list = versions.into_iter().map(|(version, kinds)| {
-        let kinds: Vec<Value> = kinds.into_iter().map(|(name, kind)| json!({"name": name, "kind": kind})).collect();
-        json!({"groupVersion": version, "resources": kinds})
+    let list = versions.into_iter().take(TOLD_MAX).map(|(version, kinds)| {
+        let kinds = kinds.into_iter().take(TOLD_MAX).map(|(name, kind)| json!({"name": name, "kind": kind}));
+        json!({"groupVersion": version, "resources": kinds.collect::<Vec<_>>()})
     });
-    Some(json!({"apiEnablements": list.collect::<Vec<_>>()}))
+    list.collect()
 }
 
 /// What the nodes of a member have, and what its pods take of that. Of one without nodes nothing is known.
-async fn left(member: &Client) -> Option<Value> {
-    let nodes = Api::<Node>::all(member.clone()).list(&ListParams::default()).await.ok()?.items;
-    if nodes.is_empty() {
+pub async fn left(member: &Client) -> Option<Value> {
+    let (mut total, mut ready, mut allocatable) = (0, 0, Sums::default());
+    let nodes = each(member, "Node", "nodes", |node| {
+        total += 1;
+        ready += u32::from(kinds::conditions::of(node, "Ready").is_some_and(|one| one["status"] == "True"));
+        if node["spec"]["unschedulable"] == true {
+            return Some(());
+        }
+        let list = node["status"]["allocatable"].as_object().into_iter().flatten();
+        list.map(|(name, value)| allocatable.add(name, Measured::of(quantity_of(name, value).ok()?))).collect()
+    });
+    nodes.await?;
+    if total == 0 {
         return Some(json!({"resourceSummary": null, "nodeSummary": {"totalNum": 0, "readyNum": 0}}));
     }
-    let pods = Api::<Pod>::all(member.clone()).list(&ListParams::default()).await.ok()?.items;
-    let mut allocatable = Sums::default();
-    let mut ready = 0;
-    for node in &nodes {
-        let node = serde_json::to_value(node).ok()?;
-        ready += u32::from(kinds::conditions::of(&node, "Ready").is_some_and(|one| one["status"] == "True"));
-        if node["spec"]["unschedulable"] == true {
-            continue;
-        }
-        for (name, value) in node["status"]["allocatable"].as_object().into_iter().flatten() {
-            allocatable.add(name, Measured::of(quantity_of(name, value).ok()?))?;
-        }
-    }
     let (mut allocated, mut allocating) = (Sums::default(), Sums::default());
-    for pod in &pods {
-        let pod = serde_json::to_value(pod).ok()?;
+    let pods = each(member, "Pod", "pods", |pod| {
         // A pod that cannot be read takes nothing that could be told.
-        let Ok(usage) = pod_usage(&pod) else { continue };
-        if !usage.live {
-            continue;
-        }
+        let Some(usage) = pod_usage(pod).ok().filter(|usage| usage.live) else { return Some(()) };
         let sums = if pod["spec"]["nodeName"].is_string() { &mut allocated } else { &mut allocating };
         for (name, measured) in usage.requests.iter() {
             sums.add(name, measured)?;
         }
-        sums.add("pods", Measured::of(quantity_of("pods", &json!(1)).ok()?))?;
-    }
+        sums.add("pods", Measured::of(quantity_of("pods", &json!(1)).ok()?))
+    });
+    pods.await?;
     Some(json!({
-        "nodeSummary": {"totalNum": nodes.len(), "readyNum": ready},
+        "nodeSummary": {"totalNum": total, "readyNum": ready},
         "resourceSummary": {
             "allocatable": allocatable.shown(), "allocated": allocated.shown(), "allocating": allocating.shown(),
         },
     }))
+}
+
+/// Looks at every object of a kind, a page at a time: a member may have more than anybody keeps in memory at once.
+async fn each(member: &Client, kind: &str, plural: &str, mut look: impl FnMut(&Value) -> Option<()>) -> Option<()> {
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural);
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = all(member, &kind).list(&page).await.ok()?;
+        for object in &list.items {
+            look(&object.data)?;
+        }
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Some(()),
+        }
+    }
 }
 
 #[derive(Default)]
