@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kinds::fields::items;
 use kinds::resources::{Measured, UsageError, quantity_of};
 use quantity::{Amount, Format};
 use serde::{Deserialize, Serialize};
@@ -107,6 +108,7 @@ pub struct SchedulePriority {
 pub struct Suspension {
     pub scheduling: bool,
     pub dispatching: bool,
+    pub dispatching_on_clusters: Option<Value>,
 }
 
 impl BindingSpec {
@@ -126,6 +128,13 @@ impl BindingSpec {
 
     pub fn is_on(&self, cluster: &str) -> bool {
         self.clusters.iter().any(|target| target.name == cluster)
+    }
+
+    /// Whether nothing is brought to a cluster for now.
+    pub fn is_suspended_on(&self, cluster: &str) -> bool {
+        let Some(suspension) = &self.suspension else { return false };
+        let named = suspension.dispatching_on_clusters.as_ref().map_or(&[][..], |one| items(one, &["clusterNames"]));
+        suspension.dispatching || named.iter().any(|name| *name == *cluster)
     }
 
     /// How many pods a cluster has of it. A Pod is one wherever it is, whatever is said of its replicas.

@@ -147,7 +147,8 @@ impl Family for Karmada {
             resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object),
             _ => Vec::new(),
         };
-        errors.into()
+        let warnings = if POLICIES.is(request.resource) { validate::unheeded(request.object) } else { Vec::new() };
+        Remarks { errors, warnings }
     }
 
     /// Of pods only those concern others whose namespace has a slice.

@@ -151,6 +151,32 @@ pub fn propagation_policy(request: &Admission<'_>) -> Vec<FieldError> {
     errors
 }
 
+/// What a policy says and nobody heeds here.
+pub fn unheeded(policy: &Value) -> Vec<String> {
+    let said = |path: &[&str]| at(policy, path).filter(|one| !one.is_null());
+    let mut warnings = Vec::new();
+    let mut warn = |is_said: bool, field: &str, what: &str| {
+        if is_said {
+            warnings.push(format!("spec.{field} has no effect: {what}"));
+        }
+    };
+    let failover = said(&["spec", "failover", "application"]).is_some();
+    warn(
+        failover,
+        "failover.application",
+        "workloads are evicted from clusters that fail, not when they are unhealthy",
+    );
+    let overwrites = text(policy, &["spec", "conflictResolution"]) == "Overwrite";
+    warn(overwrites, "conflictResolution", "what was in a member before under the same name is left alone");
+    let follows = said(&["spec", "propagateDeps"]) == Some(&Value::Bool(true));
+    warn(follows, "propagateDeps", "select what a workload needs in resourceSelectors");
+    let in_turn = items(policy, &["spec", "placement", "clusterAffinities"]).len() > 1;
+    if in_turn {
+        warnings.push("spec.placement.clusterAffinities are not tried in turn: they count as one".into());
+    }
+    warnings
+}
+
 fn label_selector(selector: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(selector) = selector.filter(|one| !one.is_null())
         && let Err(error) = LabelSelector::from_object(selector)

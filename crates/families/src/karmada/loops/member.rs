@@ -59,7 +59,12 @@ impl Member {
     async fn look(&mut self) -> bool {
         let mut is_settled = true;
         for work in self.works.all() {
-            let done = if is_leaving(&work) { self.withdraw(&work).await } else { self.bring(&work).await };
+            let is_suspended = work.data["spec"]["suspendDispatching"] == true;
+            let done = match is_leaving(&work) {
+                true => self.withdraw(&work).await,
+                false if is_suspended => Ok(true),
+                false => self.bring(&work).await,
+            };
             match done {
                 Ok(is_done) => is_settled &= is_done,
                 Err(error) => {

@@ -46,9 +46,8 @@ pub struct Works {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, [bindings, clusters, works]) = Watch::begin(&client, [bindings(), clusters(), works()]).await;
-    let (kinds, done) = (Mutex::default(), Mutex::default());
-    let loops = Works { client, settings, bindings, clusters, works, kinds, done };
+    let (watch, mirrors) = Watch::begin(&client, [bindings(), clusters(), works()]).await;
+    let loops = Works::new(client, settings, mirrors);
     loop {
         let rest = loops.look().await;
         watch.rung(rest).await;
@@ -59,6 +58,11 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
 pub type Own = BTreeMap<String, Arc<DynamicObject>>;
 
 impl Works {
+    pub fn new(client: Client, settings: Arc<Settings>, [bindings, clusters, works]: [Mirror; 3]) -> Works {
+        let (kinds, done) = (Mutex::default(), Mutex::default());
+        Works { client, settings, bindings, clusters, works, kinds, done }
+    }
+
     /// Looks at every binding; how long it may rest.
     async fn look(&self) -> Duration {
         let mut owned: HashMap<(String, String), Own> = HashMap::new();
@@ -147,6 +151,8 @@ impl Works {
         let Ok(spec) = BindingSpec::read(&json!({"spec": binding.data["spec"]})) else { return Ok(None) };
         for (cluster, work) in own {
             if !spec.is_on(cluster) && !evictions::keeps(&spec, cluster) && !is_leaving(work) {
+                // Only what a template leaves behind is preserved: what is charged elsewhere does not run here, too.
+                self.preserve_nothing(work).await?;
                 self.delete(work).await?;
             }
         }
@@ -165,6 +171,15 @@ impl Works {
         Ok([rest, next].into_iter().flatten().min())
     }
 
+    async fn preserve_nothing(&self, work: &DynamicObject) -> kube::Result<()> {
+        if work.data["spec"]["preserveResourcesOnDeletion"] != true {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"uid": work.metadata.uid}, "spec": {"preserveResourcesOnDeletion": false}});
+        let api = within(&self.client, &self.works.kind, &namespace_of(work));
+        api.patch(&work.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
     async fn hold(&self, binding: &DynamicObject) -> kube::Result<()> {
         let finalizers: Vec<&str> =
             binding.finalizers().iter().map(String::as_str).chain([BINDING_FINALIZER]).collect();
@@ -176,33 +191,45 @@ impl Works {
     }
 
     /// Brings every cluster's Work up to date; whether that could be done.
-    async fn dispatch(&self, binding: &DynamicObject, spec: &BindingSpec, own: &Own) -> kube::Result<bool> {
+    pub async fn dispatch(&self, binding: &DynamicObject, spec: &BindingSpec, own: &Own) -> kube::Result<bool> {
         let charged = annotation(binding, TEMPLATE_MARK);
+        // Those that are suspended keep what they have.
+        let targets = || spec.clusters.iter().filter(|target| !spec.is_suspended_on(&target.name));
+        let keeps = |one: &DynamicObject| one.data["spec"]["preserveResourcesOnDeletion"] == true;
+        let says = |work: &DynamicObject, mark: &str, target: &Target| {
+            annotation(work, TEMPLATE_MARK) == work_mark(mark, target, spec) && keeps(work) == keeps(binding)
+        };
         let is_current = |target: &Target| {
             let work = own.get(&target.name).filter(|work| !is_leaving(work));
-            work.is_some_and(|work| {
-                !charged.is_empty() && annotation(work, TEMPLATE_MARK) == work_mark(charged, target, spec)
-            })
+            work.is_some_and(|work| !charged.is_empty() && says(work, charged, target))
         };
-        if spec.clusters.iter().all(is_current) {
+        if targets().all(is_current) {
             return Ok(true);
         }
-        let Some(template) = self.template(spec, &namespace_of(binding)).await? else { return Ok(true) };
-        let mark = template_mark(&template);
+        let Some(live) = self.template(spec, &namespace_of(binding)).await? else { return Ok(true) };
+        let mark = template_mark(&live);
         // A binding that somebody wrote by hand has no mark. Whoever wrote it, and whatever mark it has: it says what the template
         // asks for, or nobody gets anything of it.
-        let is_marked = charged.is_empty() || mark == charged;
-        let is_charged = interpret::wants(&template, self.settings.reserve)
-            .is_ok_and(|wants| wants.components == spec.components && wants.requirements == spec.replica_requirements);
-        if !is_marked || !is_charged {
-            return Ok(true);
-        }
+        let is_charged = |template: &Value| {
+            let wants = interpret::wants(template, self.settings.reserve);
+            wants.is_ok_and(|wants| {
+                wants.components == spec.components && wants.requirements == spec.replica_requirements
+            })
+        };
+        let (template, mark) = match (charged.is_empty() || mark == charged) && is_charged(&live) {
+            true => (live, mark),
+            // The template is another one by now, and that is not charged: what was goes where the workload goes.
+            false => match as_charged(own, charged).filter(is_charged) {
+                Some(kept) => (kept, charged.to_owned()),
+                None => return Ok(true),
+            },
+        };
         let mut is_done = true;
-        for target in &spec.clusters {
+        for target in targets() {
             match own.get(&target.name) {
                 // It goes first: what is there is not what is wanted now.
                 Some(work) if is_leaving(work) => is_done = false,
-                Some(work) if annotation(work, TEMPLATE_MARK) == work_mark(&mark, target, spec) => {}
+                Some(work) if says(work, &mark, target) => {}
                 known => self.put(binding, spec, target, &template, &mark, known.is_some()).await?,
             }
         }
@@ -251,7 +278,10 @@ impl Works {
                     TEMPLATE_MARK: work_mark(mark, target, spec),
                 },
             },
-            "spec": {"workload": {"manifests": [manifest]}},
+            "spec": {
+                "workload": {"manifests": [manifest]},
+                "preserveResourcesOnDeletion": binding.data["spec"]["preserveResourcesOnDeletion"] == true,
+            },
         });
         let api = within(&self.client, &self.works.kind, &namespace);
         if is_there {
@@ -320,13 +350,26 @@ fn work_name(binding: &DynamicObject) -> String {
 }
 
 /// What decides a cluster's manifest: the template, and its part of it.
-fn work_mark(template: &str, target: &Target, spec: &BindingSpec) -> String {
+pub fn work_mark(template: &str, target: &Target, spec: &BindingSpec) -> String {
     // How many completions a Job's part gets depends on all parts.
     let parts: Vec<(&str, u32)> = match spec.resource.kind == "Job" {
         true => spec.clusters.iter().map(|one| (&*one.name, one.replicas)).collect(),
         false => vec![(&*target.name, target.replicas)],
     };
     format!("{template}-{:016x}", fingerprint(&format!("{parts:?}")))
+}
+
+/// The template that a binding was charged for, as one of its Works has it. Of a Job some completions are each cluster's own, so
+/// that none has the whole.
+fn as_charged(own: &Own, charged: &str) -> Option<Value> {
+    let is_of = |work: &DynamicObject| {
+        let mark = annotation(work, TEMPLATE_MARK).strip_prefix(charged);
+        !charged.is_empty() && mark.is_some_and(|rest| rest.starts_with('-'))
+    };
+    let work = own.values().find(|work| is_of(work))?;
+    let manifest = work.data["spec"]["workload"]["manifests"].as_array()?.first()?;
+    let is_shared_out = manifest["kind"] == "Job" && !manifest["spec"]["completions"].is_null();
+    (!is_shared_out).then(|| manifest.clone())
 }
 
 /// A template as one cluster gets it: without what belongs to the server it was written to.

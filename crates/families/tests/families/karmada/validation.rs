@@ -185,3 +185,48 @@ fn policies_stay_in_their_namespace_and_clusters_have_addresses() {
         assert_eq!(desk.apply(&clusters, "", name, spec).is_ok(), good, "{name} {endpoint}");
     }
 }
+
+/// What a policy says and nobody heeds is said to whoever writes it.
+#[test]
+fn what_a_policy_says_without_effect_is_told() {
+    let desk = desk();
+    let warnings = |spec: Value| {
+        let mut object = json!({"metadata": {"name": "p"}, "spec": spec});
+        let (origin, resource) = (families::Origin::default(), policies());
+        let request = families::Admission {
+            operation: families::Operation::Create,
+            resource: &resource,
+            subresource: "",
+            namespace: "a",
+            name: "p",
+            object: &mut object,
+            old: None,
+            origin: &origin,
+        };
+        let all = desk.families.iter().map(|family| family.validate(&request, &Nothing));
+        all.flat_map(|remarks| remarks.warnings).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(warnings(json!({"conflictResolution": "Abort", "placement": {"clusterAffinities": [{}]}})), "");
+    for (spec, expected) in [
+        (json!({"failover": {"application": {}}}), "spec.failover.application has no effect"),
+        (json!({"conflictResolution": "Overwrite"}), "spec.conflictResolution has no effect"),
+        (json!({"propagateDeps": true}), "spec.propagateDeps has no effect"),
+        (json!({"placement": {"clusterAffinities": [{}, {}]}}), "are not tried in turn"),
+    ] {
+        let said = warnings(spec);
+        assert!(said.contains(expected) && !said.contains(';'), "{said}");
+    }
+}
+
+/// A world without objects.
+struct Nothing;
+
+impl families::World for Nothing {
+    fn list(&self, _resource: &GroupResource, _namespace: &str) -> Vec<std::sync::Arc<Value>> {
+        Vec::new()
+    }
+
+    fn get(&self, _resource: &GroupResource, _namespace: &str, _name: &str) -> Option<std::sync::Arc<Value>> {
+        None
+    }
+}
