@@ -2,7 +2,7 @@
 //! comes of it in the order that [`Next`] tells, and may stop anywhere in between: what is lent is charged before the member is told of more, and
 //! let go of after it was told of less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use quantity::{Amount, Quantity};
@@ -29,6 +29,8 @@ pub struct Standing {
     pub waiting: Amounts,
     /// How much more than it uses it is to have.
     pub chunk: Amounts,
+    /// The names of which the quota has less than is charged, since it was lowered: nobody has any of it in hand.
+    pub over: BTreeSet<String>,
     /// Whether others have nothing left, and whether it has had what it has for [`KEEP`].
     pub others_starve: bool,
     pub is_rested: bool,
@@ -68,11 +70,12 @@ impl Standing {
             let needed = asked.max(of(&self.base, name)).max(Quantity::ZERO).round_up_milli();
             let wanted = needed.checked_add(&chunk)?;
             let most = wanted.checked_add(&chunk)?;
-            if !of(&self.covered, name).is_zero() && *hard > needed {
-                // Somebody waits for it: at once, and without anything in hand.
+            let is_over = self.over.contains(name);
+            if (is_over || !of(&self.covered, name).is_zero()) && *hard > needed {
+                // Somebody waits for it, or it is there no more: at once, and without anything in hand.
                 is_idle = true;
                 shrink.insert(name.clone(), needed.canonical());
-            } else if wanted > *hard && !(self.others_starve && *hard >= needed) {
+            } else if wanted > *hard && !((self.others_starve || is_over) && *hard >= needed) {
                 is_starved |= *hard <= needed && (!chunk.is_zero() || *hard < needed);
                 grow.insert(name.clone(), wanted.canonical());
             } else if *hard > most {
@@ -164,6 +167,16 @@ mod tests {
         assert_eq!(Standing { base: amounts("2"), ..left.clone() }.next(), Some(Next::Shrink(amounts("2"))));
         let busy = Standing { covered: amounts("3"), ..standing("4", "4", "0") };
         assert_eq!(busy.next(), Some(Next::Grow { wanted: amounts("6"), is_starved: true }));
+    }
+
+    #[test]
+    fn what_is_idle_goes_back_at_once_where_the_quota_was_lowered_below_it() {
+        let over = |lent, used| Standing { over: BTreeSet::from(["cpu".to_owned()]), ..standing(lent, used, "0") };
+        assert_eq!(over("4", "1").next(), Some(Next::Shrink(amounts("1"))));
+        assert_eq!(Standing { base: amounts("3"), ..over("4", "1") }.next(), Some(Next::Shrink(amounts("3"))));
+        assert_eq!(over("4", "4").next(), Some(Next::Rest), "nothing is idle, and there is nothing to ask for");
+        let elsewhere = Standing { over: BTreeSet::from(["memory".to_owned()]), ..standing("4", "2", "0") };
+        assert_eq!(elsewhere.next(), Some(Next::Rest));
     }
 
     #[test]

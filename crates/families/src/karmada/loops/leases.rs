@@ -2,26 +2,32 @@
 //! quota's ledger is charged for it before the member is told, and let go of after: a member that is cut off may use what it was
 //! lent and no more, and that stays charged. How much is worked out in [`lending`](super::super::lending).
 //!
+//! Each member is seen to by a task of its own: one that is slow keeps nobody else waiting.
+//!
 //! What is idle in one member while another has nothing left goes round: a member that does not use what it got gives it back after
 //! a while. A member that knows slices is told until when it may use what it was lent; a cluster that failed and whose time is over
 //! has nothing any more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use kinds::conditions;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use quantity::Quantity;
 use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use super::super::Settings;
 use super::super::lease::{self, Elastic, is_lent};
 use super::super::lending::{Amounts, KEEP, Next, Standing, affordable, kept};
-use super::super::quota::overall;
+use super::super::quota::{Overall, overall};
 use super::kind::{clusters, is_leaving, leases, namespace_of, quotas, slices, within};
 use super::lender::{Shown, Terms, Told, read};
-use super::members::access;
+use super::members::Clients;
 use super::standing::{kept_until, now_ms, patch_status};
 use super::watch::{Mirror, Watch};
 
@@ -29,27 +35,67 @@ use super::watch::{Mirror, Watch};
 const BEAT: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Quotas of which one member is asked at the same time.
+const QUOTAS_AT_ONCE: usize = 8;
 
-struct Leases {
+pub struct Leases {
     client: Client,
     settings: Arc<Settings>,
     quotas: Mirror,
     clusters: Mirror,
     leases: Mirror,
-    members: HashMap<String, (u64, Client)>,
+    pub members: Clients,
+    seen: Mutex<Seen>,
+}
+
+/// What was seen lately, by namespace and name.
+#[derive(Default)]
+struct Seen {
     /// When each lease last grew.
-    grown: HashMap<String, Instant>,
+    grown: HashMap<Key, Instant>,
     /// Quotas of which some member has nothing left: which, and when that was seen.
-    hungry: HashMap<String, (String, Instant)>,
+    hungry: HashMap<Key, (String, Instant)>,
+}
+
+type Key = (String, String);
+
+impl Seen {
+    /// Forgets what means nothing any more.
+    fn forget(&mut self) {
+        self.grown.retain(|_, since| since.elapsed() <= KEEP);
+        self.hungry.retain(|_, (_, since)| since.elapsed() < KEEP);
+    }
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, [quotas, clusters, leases]) = Watch::begin(&client, [quotas(), clusters(), leases()]).await;
-    let (members, grown, hungry) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let mut this = Leases { client, settings, quotas, clusters, leases, members, grown, hungry };
+    let (watch, mirrors) = Watch::begin(&client, [quotas(), clusters(), leases()]).await;
+    let this = Arc::new(Leases::new(client, settings, mirrors));
+    let mut visits = Visits::default();
     loop {
-        let is_idle = this.look().await;
+        let is_idle = this.look(&mut visits).await;
         watch.rung(if is_idle { REST } else { BEAT }).await;
+    }
+}
+
+/// Members that are being seen to. What is dropped sees to nobody any more.
+#[derive(Default)]
+pub struct Visits {
+    tasks: JoinSet<String>,
+    under_way: HashSet<String>,
+}
+
+impl Visits {
+    #[cfg(test)]
+    pub fn is_under_way(&mut self, name: &str) -> bool {
+        self.finished();
+        self.under_way.contains(name)
+    }
+
+    fn finished(&mut self) {
+        while let Some(done) = self.tasks.try_join_next() {
+            let name = done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            self.under_way.remove(&name);
+        }
     }
 }
 
@@ -79,39 +125,68 @@ fn knows_slices(cluster: &DynamicObject) -> bool {
 }
 
 impl Leases {
-    /// Looks at every quota that lends; whether there is none.
-    async fn look(&mut self) -> bool {
-        let mut is_idle = true;
-        for quota in self.quotas.all() {
-            let object = json!({"spec": quota.data["spec"]});
-            let Some(elastic) = Elastic::read(&object).filter(|_| !is_leaving(&quota)) else { continue };
-            is_idle = false;
-            for cluster in self.clusters.all() {
-                // One that does not answer keeps what it was lent. Until one has told what it serves, it is told nothing.
-                let is_known = cluster.data["status"]["apiEnablements"].is_array();
-                if !elastic.means(&cluster.name_any()) || is_leaving(&cluster) || !is_ready(&cluster) || !is_known {
-                    continue;
-                }
-                let done = tokio::time::timeout(PATIENCE, self.tend(&quota, &elastic, &cluster)).await;
-                if let Ok(Err(why)) = done {
-                    tracing::debug!(why, cluster = cluster.name_any(), "a lease is looked at again");
-                }
+    pub fn new(client: Client, settings: Arc<Settings>, [quotas, clusters, leases]: [Mirror; 3]) -> Leases {
+        let (members, seen) = (Clients::default(), Mutex::default());
+        Leases { client, settings, quotas, clusters, leases, members, seen }
+    }
+
+    /// Begins to see to every member that nobody sees to already; whether nothing is lent to anybody.
+    pub async fn look(self: &Arc<Self>, visits: &mut Visits) -> bool {
+        visits.finished();
+        self.seen.lock().await.forget();
+        let (clusters, leases) = (self.clusters.all(), self.leases.all());
+        self.members.retain(|name| clusters.iter().any(|cluster| cluster.name_any() == name)).await;
+        let is_idle = leases.is_empty() && !self.quotas.all().iter().any(|quota| self.lends(quota).is_some());
+        let of_lease = |lease: &Arc<DynamicObject>| lease.data["spec"]["clusterName"].as_str().unwrap_or("").to_owned();
+        let mut names: Vec<String> = clusters.iter().map(|cluster| cluster.name_any()).collect();
+        names.extend(leases.iter().map(of_lease));
+        names.retain(|_| !is_idle);
+        for name in names {
+            if visits.under_way.insert(name.clone()) {
+                let this = self.clone();
+                visits.tasks.spawn(async move {
+                    this.visit(&name).await;
+                    name
+                });
             }
         }
-        is_idle & self.end().await
+        is_idle
     }
 
-    async fn member(&mut self, cluster: &DynamicObject) -> Result<Client, String> {
-        let (mark, client) = access(&self.client, cluster).await?.ok_or("it is not reached from here")?;
-        let known = self.members.entry(cluster.name_any()).or_insert_with(|| (mark, client.clone()));
-        if known.0 != mark {
-            *known = (mark, client);
+    /// How a quota lends. One that is not enforced charges nothing, and lends nothing either.
+    fn lends(&self, quota: &DynamicObject) -> Option<Elastic> {
+        let lends = self.settings.enforcement && !is_leaving(quota);
+        Elastic::read(&json!({"spec": quota.data["spec"]})).filter(|_| lends)
+    }
+
+    /// Sees to one member: what it is lent of every quota, and what is lent to it no more. Never twice at a time.
+    async fn visit(&self, name: &str) {
+        // One that does not answer keeps what it was lent. Until one has told what it serves, it is told nothing.
+        let is_told = |cluster: &Arc<DynamicObject>| {
+            !is_leaving(cluster) && is_ready(cluster) && cluster.data["status"]["apiEnablements"].is_array()
+        };
+        if let Some(cluster) = self.clusters.get("", name).filter(is_told) {
+            let lending = self.quotas.all().into_iter().filter_map(|quota| Some((self.lends(&quota)?, quota)));
+            let lending = lending.filter(|(elastic, _)| elastic.means(name));
+            let tended = futures::stream::iter(lending).for_each_concurrent(QUOTAS_AT_ONCE, |(elastic, quota)| {
+                let cluster = cluster.clone();
+                async move {
+                    let done = tokio::time::timeout(PATIENCE, self.tend(&quota, &elastic, &cluster)).await;
+                    if let Ok(Err(why)) = done {
+                        tracing::debug!(why, cluster = cluster.name_any(), "a lease is looked at again");
+                    }
+                }
+            });
+            tended.await;
         }
-        Ok(known.1.clone())
+        let all = self.leases.all();
+        for lease in all.iter().filter(|lease| !is_leaving(lease) && lease.data["spec"]["clusterName"] == *name) {
+            let _ = tokio::time::timeout(PATIENCE, self.end(lease)).await;
+        }
     }
 
-    async fn tend(&mut self, quota: &DynamicObject, elastic: &Elastic, cluster: &DynamicObject) -> Result<(), String> {
-        let (namespace, member) = (namespace_of(quota), self.member(cluster).await?);
+    async fn tend(&self, quota: &DynamicObject, elastic: &Elastic, cluster: &DynamicObject) -> Result<(), String> {
+        let (namespace, member) = (namespace_of(quota), self.members.of(&self.client, cluster).await?);
         let name = lease::name(&quota.name_any(), &cluster.name_any());
         let api = within(&self.client, &self.leases.kind, &namespace);
         let stored = match api.get_opt(&name).await.map_err(say)? {
@@ -128,8 +203,13 @@ impl Leases {
         let valid_until = self.renewed(&stored, &told, &lease).await?;
         let Shown { terms, version, used, waiting } = told.shown().await?;
         let version = version.as_deref();
-        let key = format!("{namespace}/{}", quota.name_any());
-        let starves = self.hungry.get(&key).filter(|(_, since)| since.elapsed() < KEEP);
+        let (own_key, quota_key) = ((namespace.clone(), name.clone()), (namespace.clone(), quota.name_any()));
+        let (others_starve, is_rested) = {
+            let seen = self.seen.lock().await;
+            let starves = seen.hungry.get(&quota_key).filter(|(_, since)| since.elapsed() < KEEP);
+            let is_rested = seen.grown.get(&own_key).is_none_or(|since| since.elapsed() > KEEP);
+            (starves.is_some_and(|(who, _)| *who != name), is_rested)
+        };
         let own = |field: &str| read(&stored.data["spec"][field], &names, str::to_owned);
         let standing = Standing {
             lent: own("hard"),
@@ -139,8 +219,9 @@ impl Leases {
             used: used.clone(),
             waiting: waiting.clone(),
             chunk: elastic.chunk.iter().cloned().collect(),
-            others_starve: starves.is_some_and(|(who, _)| *who != name),
-            is_rested: self.grown.get(&name).is_none_or(|since| since.elapsed() > KEEP),
+            over: over(quota, &limits, &names),
+            others_starve,
+            is_rested,
         };
         let gates = elastic.gates && told.knows_slices();
         let with = |hard: Amounts| Terms { hard, valid_until: valid_until.clone(), gates, others: Vec::new() };
@@ -152,10 +233,12 @@ impl Leases {
         match standing.next().ok_or("more than can be counted")? {
             Next::Grow { wanted, is_starved } => match self.grow(quota, &lease, &standing.lent, wanted).await? {
                 Some(granted) => {
-                    self.grown.insert(name.clone(), Instant::now());
+                    self.seen.lock().await.grown.insert(own_key, Instant::now());
                     told.tell(&with(granted), version).await?;
                 }
-                None if is_starved => drop(self.hungry.insert(key, (name.clone(), Instant::now()))),
+                None if is_starved => {
+                    self.seen.lock().await.hungry.insert(quota_key, (name.clone(), Instant::now()));
+                }
                 None => {}
             },
             Next::Shrink(less) => {
@@ -238,33 +321,27 @@ impl Leases {
         within(&self.client, &self.leases.kind, &namespace_of(quota)).create(&PostParams::default(), &object).await
     }
 
-    /// Leases of quotas that lend no more go when the member was told so; those of clusters that are not registered any more at
-    /// once, and so do those of clusters that were given up, when their time is over. Whether there is nothing left to be seen to.
-    async fn end(&mut self) -> bool {
-        let mut is_idle = true;
-        for lease in self.leases.all().iter().filter(|lease| !is_leaving(lease)) {
-            let (namespace, spec) = (namespace_of(lease), &lease.data["spec"]);
-            let of = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
-            let quota = self.quotas.get(&namespace, &of("quota"));
-            let elastic = quota.and_then(|one| Elastic::read(&json!({"spec": one.data["spec"]})));
-            let lends = elastic.is_some_and(|one| one.means(&of("clusterName")));
-            let cluster = self.clusters.get("", &of("clusterName"));
-            let is_over = cluster.as_ref().is_some_and(|cluster| self.is_over(cluster, &of("validUntil")));
-            if lends && cluster.is_some() && !is_over {
-                continue;
-            }
-            if let Some(cluster) = cluster.filter(|_| !is_over) {
-                is_idle = false;
-                let Ok(member) = self.member(&cluster).await else { continue };
-                let told = Told::of(&member, &namespace, &of("quota"), knows_slices(&cluster), &[]);
-                if !told.withdraw().await {
-                    continue;
-                }
-            }
-            let api = within(&self.client, &self.leases.kind, &namespace);
-            let _ = api.delete(&lease.name_any(), &DeleteParams::default()).await;
+    /// A lease of a quota that lends no more goes when the member was told so; that of a cluster that is not registered any more at
+    /// once, and so does that of a cluster that was given up, when its time is over.
+    async fn end(&self, lease: &DynamicObject) {
+        let (namespace, spec) = (namespace_of(lease), &lease.data["spec"]);
+        let of = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
+        let quota = self.quotas.get(&namespace, &of("quota"));
+        let lends = quota.and_then(|one| self.lends(&one)).is_some_and(|one| one.means(&of("clusterName")));
+        let cluster = self.clusters.get("", &of("clusterName"));
+        let is_over = cluster.as_ref().is_some_and(|cluster| self.is_over(cluster, &of("validUntil")));
+        if lends && cluster.is_some() && !is_over {
+            return;
         }
-        is_idle
+        if let Some(cluster) = cluster.filter(|_| !is_over) {
+            let Ok(member) = self.members.of(&self.client, &cluster).await else { return };
+            let told = Told::of(&member, &namespace, &of("quota"), knows_slices(&cluster), &[]);
+            if !told.withdraw().await {
+                return;
+            }
+        }
+        let api = within(&self.client, &self.leases.kind, &namespace);
+        let _ = api.delete(&lease.name_any(), &DeleteParams::default()).await;
     }
 
     /// Whether a member that does not answer and was given up can use nothing more of what it was lent. Its clock may differ from
@@ -277,6 +354,13 @@ impl Leases {
             && is_given_up(cluster)
             && until_ms.is_some_and(|until_ms| until_ms < now_ms())
     }
+}
+
+/// The names of which more is charged than a quota has.
+fn over(quota: &DynamicObject, limits: &Overall, names: &[String]) -> BTreeSet<String> {
+    let used = read(&quota.data["status"]["overallUsed"], names, str::to_owned);
+    let is_over = |(name, limit): &&(Arc<str>, Quantity)| used.get(&**name).is_some_and(|used| used > limit);
+    limits.iter().filter(is_over).map(|(name, _)| name.to_string()).collect()
 }
 
 /// A lease as it is written.
@@ -298,6 +382,6 @@ impl Lease<'_> {
 }
 
 fn shown(list: &Amounts) -> Value {
-    let text = |amount: &quantity::Quantity| json!(amount.canonical().to_string());
+    let text = |amount: &Quantity| json!(amount.canonical().to_string());
     Value::Object(list.iter().map(|(name, amount)| (name.clone(), text(amount))).collect::<Map<_, _>>())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DynamicObject;
@@ -11,6 +11,7 @@ use kube::config::{
 };
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::super::Settings;
@@ -22,6 +23,8 @@ use super::watch::Watch;
 const RETRY: Duration = Duration::from_secs(2);
 /// How long a connection, and an answer, may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a Secret that was read is believed.
+const SECRET_KEPT: Duration = Duration::from_secs(10);
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
     let (watch, [mirror]) = Watch::begin(&client, [clusters()]).await;
@@ -32,15 +35,22 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
         running.retain(|name, _| all.iter().any(|cluster| cluster.name_any() == *name));
         for cluster in all.iter().filter(|cluster| !is_leaving(cluster)) {
             let name = cluster.name_any();
-            match access(&client, cluster).await {
-                Ok(None) => drop(running.remove(&name)),
-                Ok(Some((mark, _))) if running.get(&name).is_some_and(|(known, _)| *known == mark) => {}
-                Ok(Some((mark, access))) => {
+            let reach = match reach(&client, cluster).await {
+                Ok(None) => {
+                    running.remove(&name);
+                    continue;
+                }
+                Ok(Some(reach)) if running.get(&name).is_some_and(|(known, _)| *known == reach.mark) => continue,
+                Ok(Some(reach)) => Ok((reach.mark, reach.connect().await)),
+                Err(why) => Err(why),
+            };
+            match reach {
+                Ok((mark, Ok(access))) => {
                     let mut task = JoinSet::new();
                     task.spawn(member::run(client.clone(), access, cluster.name_any(), settings.clone()));
                     running.insert(name, (mark, task));
                 }
-                Err(why) => {
+                Ok((_, Err(why))) | Err(why) => {
                     tracing::debug!(cluster = name, why, "a member cannot be reached yet");
                     is_settled = false;
                 }
@@ -51,8 +61,15 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
     }
 }
 
-/// A client for a member, from its address and its Secret; with a number that changes when they do.
-pub async fn access(client: &Client, cluster: &DynamicObject) -> Result<Option<(u64, Client)>, String> {
+/// How a member is reached: its address and its credentials, and a number that changes when they do.
+struct Reach {
+    mark: u64,
+    address: Address,
+    token: String,
+}
+
+/// Reads it from a Cluster and its Secret; `None` where a member is not reached from here.
+async fn reach(client: &Client, cluster: &DynamicObject) -> Result<Option<Reach>, String> {
     let spec = &cluster.data["spec"];
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let endpoint = text(&spec["apiEndpoint"]);
@@ -77,28 +94,79 @@ pub async fn access(client: &Client, cluster: &DynamicObject) -> Result<Option<(
         insecure_skip_tls_verify: Some(skips),
         ..Address::default()
     };
-    let named = |name: &str| name.to_owned();
-    let kubeconfig = Kubeconfig {
-        clusters: vec![NamedCluster { name: named("member"), cluster: Some(address), ..NamedCluster::default() }],
-        auth_infos: vec![NamedAuthInfo {
-            name: named("bursar"),
-            auth_info: Some(AuthInfo { token: Some(token.trim().to_owned().into()), ..AuthInfo::default() }),
-            ..NamedAuthInfo::default()
-        }],
-        contexts: vec![NamedContext {
-            name: named("member"),
-            context: Some(Context { cluster: named("member"), user: Some(named("bursar")), ..Context::default() }),
-            ..NamedContext::default()
-        }],
-        current_context: Some(named("member")),
-        ..Kubeconfig::default()
-    };
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|error| error.to_string())?;
-    config.connect_timeout = Some(TIMEOUT);
-    config.write_timeout = Some(TIMEOUT);
-    let client = Client::try_from(config).map_err(|error| error.to_string())?;
-    Ok(Some((mark, client)))
+    Ok(Some(Reach { mark, address, token: token.trim().to_owned() }))
+}
+
+impl Reach {
+    async fn connect(self) -> Result<Client, String> {
+        let named = |name: &str| name.to_owned();
+        let cluster = NamedCluster { name: named("member"), cluster: Some(self.address), ..NamedCluster::default() };
+        let user = AuthInfo { token: Some(self.token.into()), ..AuthInfo::default() };
+        let context = Context { cluster: named("member"), user: Some(named("bursar")), ..Context::default() };
+        let kubeconfig = Kubeconfig {
+            clusters: vec![cluster],
+            auth_infos: vec![NamedAuthInfo {
+                name: named("bursar"),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            }],
+            contexts: vec![NamedContext { name: named("member"), context: Some(context), ..NamedContext::default() }],
+            current_context: Some(named("member")),
+            ..Kubeconfig::default()
+        };
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(|error| error.to_string())?;
+        config.connect_timeout = Some(TIMEOUT);
+        config.write_timeout = Some(TIMEOUT);
+        Client::try_from(config).map_err(|error| error.to_string())
+    }
+}
+
+/// Clients of members, made once and kept for as long as their address and credentials are the same.
+#[derive(Default)]
+pub struct Clients {
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    /// The Cluster's spec, as it was.
+    spec: Value,
+    mark: u64,
+    client: Client,
+    /// When its Secret was read.
+    read: Instant,
+}
+
+impl Clients {
+    /// A member's client. Its Secret is read again after a while, or when its Cluster says something else.
+    pub async fn of(&self, client: &Client, cluster: &DynamicObject) -> Result<Client, String> {
+        let name = cluster.name_any();
+        let known = self.known.lock().await.get(&name).filter(|one| one.spec == cluster.data["spec"]).cloned();
+        if let Some(known) = known.as_ref().filter(|one| one.read.elapsed() < SECRET_KEPT) {
+            return Ok(known.client.clone());
+        }
+        let reach = reach(client, cluster).await?.ok_or("it is not reached from here")?;
+        let (spec, mark, read) = (cluster.data["spec"].clone(), reach.mark, Instant::now());
+        let client = match known.filter(|one| one.mark == mark) {
+            Some(known) => known.client,
+            None => reach.connect().await?,
+        };
+        self.known.lock().await.insert(name, Known { spec, mark, client: client.clone(), read });
+        Ok(client)
+    }
+
+    /// A member that is reached in another way.
+    #[cfg(test)]
+    pub async fn put(&self, cluster: &DynamicObject, client: Client) {
+        let known = Known { spec: cluster.data["spec"].clone(), mark: 0, client, read: Instant::now() };
+        self.known.lock().await.insert(cluster.name_any(), known);
+    }
+
+    /// Forgets members that are registered no more.
+    pub async fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.known.lock().await.retain(|name, _| is_there(name));
+    }
 }
 
 /// As a kubeconfig carries bytes.

@@ -67,3 +67,6 @@ pub fn start(client: Client, settings: &Settings) -> Vec<BoxFuture<'static, ()>>
     }
     loops
 }
+
+#[cfg(test)]
+mod tests;

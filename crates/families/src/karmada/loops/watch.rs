@@ -74,6 +74,18 @@ impl Watch {
 }
 
 impl Mirror {
+    /// Objects that never change.
+    #[cfg(test)]
+    pub fn of(kind: ApiResource, objects: Vec<DynamicObject>) -> Mirror {
+        let mut writer = reflector::store::Writer::new(kind.clone());
+        writer.apply_watcher_event(&watcher::Event::Init);
+        for object in objects {
+            writer.apply_watcher_event(&watcher::Event::InitApply(object));
+        }
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        Mirror { kind, store: writer.as_reader() }
+    }
+
     pub fn all(&self) -> Vec<Arc<DynamicObject>> {
         self.store.state()
     }

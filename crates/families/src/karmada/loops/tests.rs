@@ -1,0 +1,242 @@
+//! Loops beside APIs that answer what a test says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use kube::Client;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::super::Settings;
+use super::super::binding::BindingSpec;
+use super::super::interpret::{self, Reserve};
+use super::heartbeat::{Pulse, TOLD_MAX, enabled, left, unwell};
+use super::kind::{TEMPLATE_MARK, bindings, clusters, leases, quotas, slices, template_mark, works};
+use super::leases::{Leases, Visits};
+use super::watch::Mirror;
+use super::works::{Own, Works, work_mark};
+
+/// One that is to answer soon does so within this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was asked: how, where, and what came with it.
+type Asked = (Method, String, Value);
+
+/// An API that gives these answers, or none at all; and what it is asked.
+fn api(
+    answer: impl Fn(&Asked) -> Option<Value> + Clone + Send + Sync + 'static,
+) -> (Client, mpsc::UnboundedReceiver<Asked>) {
+    let (tell, asked) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (answer, tell) = (answer.clone(), tell.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let place = parts.uri.path_and_query().map_or("", |place| place.as_str()).to_owned();
+            let one = (parts.method, place, serde_json::from_slice(&body).unwrap_or_default());
+            let answer = answer(&one);
+            let _ = tell.send(one);
+            let Some(answer) = answer else { return std::future::pending().await };
+            let code = answer["code"].as_u64().map_or(200, |code| u16::try_from(code).unwrap_or(500));
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body).expect("a response");
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+fn missing() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "reason": "NotFound"})
+}
+
+fn object(of: &ApiResource, namespace: &str, name: &str, more: Value) -> DynamicObject {
+    let mut object = json!({
+        "apiVersion": of.api_version, "kind": of.kind,
+        "metadata": {"name": name, "namespace": namespace, "resourceVersion": "1", "uid": name},
+    });
+    if namespace.is_empty() {
+        object["metadata"].as_object_mut().expect("an object").remove("namespace");
+    }
+    for (field, value) in more.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
+    serde_json::from_value(object).expect("an object")
+}
+
+async fn told(asked: &mut mpsc::UnboundedReceiver<Asked>, wanted: impl Fn(&Asked) -> bool) -> Asked {
+    let found = async {
+        loop {
+            let one = asked.recv().await.expect("an API that is asked");
+            if wanted(&one) {
+                return one;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("it is asked in time")
+}
+
+#[test]
+fn one_bad_answer_says_as_little_as_one_moment_of_silence() {
+    let grace = Duration::from_secs(40);
+    for (pulse, is) in [(Pulse::Unwell("no".into()), "False"), (Pulse::Silent("no".into()), "Unknown")] {
+        assert_eq!(unwell(&pulse, Duration::from_secs(39), grace), None);
+        assert_eq!(unwell(&pulse, grace, grace).expect("it is told").0, is);
+    }
+    assert_eq!(unwell(&Pulse::Well("v1".into()), grace, grace), None);
+}
+
+#[test]
+fn no_more_kinds_are_told_than_a_status_has_room_for() {
+    let kind = |group: &str, number: usize| {
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", "Kind"), &format!("kinds{number:05}"))
+    };
+    let many = (0..2 * TOLD_MAX).map(|number| kind("many.example.com", number));
+    let list = enabled(many.chain([kind("apps", 1)]));
+    assert_eq!(list.len(), 2);
+    assert_eq!(list[0]["groupVersion"], "apps/v1");
+    assert_eq!(list[1]["resources"].as_array().map(Vec::len), Some(TOLD_MAX));
+    let groups = (0..2 * TOLD_MAX).map(|number| kind(&format!("g{number:05}.example.com"), 1));
+    assert_eq!(enabled(groups).len(), TOLD_MAX);
+}
+
+/// However many pods a member has, they are looked at in parts.
+#[tokio::test]
+async fn pods_of_a_member_are_read_page_by_page() {
+    let pod = |cpu: &str, node: Value| {
+        let containers = json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": node, "containers": containers}})
+    };
+    let node = json!({
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let (member, _asked) = api(move |(_, place, _)| {
+        assert!(place.contains("limit="), "{place} asks for everything at once");
+        let (items, next) = match (place.starts_with("/api/v1/nodes"), place.contains("continue=more")) {
+            (true, _) => (vec![node.clone()], ""),
+            (false, false) => (vec![pod("1", json!("n")), pod("500m", Value::Null)], "more"),
+            (false, true) => (vec![pod("2", json!("n"))], ""),
+        };
+        Some(json!({"metadata": {"continue": next}, "items": items}))
+    });
+    let summary = left(&member).await.expect("a summary");
+    assert_eq!(summary["nodeSummary"], json!({"totalNum": 1, "readyNum": 1}));
+    let of = |field: &str| summary["resourceSummary"][field].clone();
+    assert_eq!(of("allocated"), json!({"cpu": "3", "pods": "2"}));
+    assert_eq!(of("allocating"), json!({"cpu": "500m", "pods": "1"}));
+}
+
+/// A member that answers nothing keeps none of the others from being told.
+#[tokio::test]
+async fn a_slow_member_keeps_no_other_waiting() {
+    let cluster = |name: &str| {
+        let served = json!([{"groupVersion": slices().api_version, "resources": [{"kind": "FederatedQuotaSlice"}]}]);
+        let status = json!({"apiEnablements": served, "conditions": [{"type": "Ready", "status": "True"}]});
+        object(&clusters(), "", name, json!({"spec": {"syncMode": "Push"}, "status": status}))
+    };
+    let all = ["m1", "m2", "m3"].map(cluster);
+    let many: Vec<DynamicObject> = (0..12)
+        .map(|number| {
+            let spec = json!({"overall": {"cpu": "9"}, "elastic": {"chunk": {"cpu": "1"}}});
+            object(&quotas(), "team", &format!("q{number}"), json!({ "spec": spec }))
+        })
+        .collect();
+    let (centre, _asked) = api(|(method, place, body)| {
+        let name = place.split('?').next().and_then(|place| place.rsplit('/').next()).unwrap_or("").to_owned();
+        let mut lease = json!({"quota": "q", "clusterName": "m", "hard": {"cpu": "0"}});
+        if let Some(spec) = body["spec"].as_object() {
+            spec.iter().for_each(|(field, value)| lease[field] = value.clone());
+        }
+        let is_known = *method == Method::GET || *method == Method::PATCH;
+        assert!(is_known, "{method} {place}");
+        Some(serde_json::to_value(object(&leases(), "team", &name, json!({ "spec": lease }))).expect("JSON"))
+    });
+    let leases = Leases::new(
+        centre,
+        Arc::new(Settings::default()),
+        [Mirror::of(quotas(), many), Mirror::of(clusters(), all.to_vec()), Mirror::of(leases(), Vec::new())],
+    );
+    // All but one are as good as gone.
+    let (silent, _asked) = api(|_| None);
+    leases.members.put(&all[0], silent.clone()).await;
+    leases.members.put(&all[2], silent).await;
+    let (well, mut asked) = api(|(method, _, body)| match *method {
+        Method::GET => Some(missing()),
+        _ => Some(body.clone()),
+    });
+    leases.members.put(&all[1], well).await;
+    let (leases, mut visits) = (Arc::new(leases), Visits::default());
+    for _ in 0..3 {
+        let begun = std::time::Instant::now();
+        assert!(!leases.look(&mut visits).await);
+        assert!(begun.elapsed() < Duration::from_secs(5), "nobody waits for those that are silent");
+        told(&mut asked, |(method, place, _)| *method == Method::POST && place.contains("federatedquotaslices")).await;
+        // The visit of the one that answers comes to its end, and the next look begins another.
+        while visits.is_under_way("m2") {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(visits.is_under_way("m1") && visits.is_under_way("m3"));
+}
+
+fn deployment(cpu: &str) -> Value {
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team", "uid": "web", "labels": {"app": "web"}},
+        "spec": {"replicas": 3, "template": {"spec": {"containers": containers}}},
+    })
+}
+
+/// A workload whose raise was refused goes where it is placed anew as it was charged: what its template says by now is not.
+#[tokio::test]
+async fn what_is_placed_anew_is_what_was_charged() {
+    let (charged, raised) = (deployment("1"), deployment("9"));
+    let mark = template_mark(&charged);
+    let wants = interpret::wants(&charged, Reserve::Initial).expect("it can be counted");
+    let spec = json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "web"},
+        "replicas": 3, "replicaRequirements": wants.requirements,
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+        "preserveResourcesOnDeletion": true,
+        "clusters": [{"name": "m2", "replicas": 2}, {"name": "m3", "replicas": 1}],
+        "suspension": {"dispatchingOnClusters": {"clusterNames": ["m3"]}},
+    });
+    let mut binding = object(&bindings(), "team", "web-deployment", json!({ "spec": spec }));
+    binding.metadata.annotations = Some([(TEMPLATE_MARK.to_owned(), mark.clone())].into());
+    let spec = BindingSpec::read(&json!({ "spec": spec })).expect("a spec");
+    let mut work = object(&works(), "karmada-es-m1", "web", json!({"spec": {"workload": {"manifests": [charged]}}}));
+    let before = super::super::binding::Target { name: "m1".into(), replicas: 3, components: Vec::new() };
+    work.metadata.annotations = Some([(TEMPLATE_MARK.to_owned(), work_mark(&mark, &before, &spec))].into());
+    let own: Own = [("m1".to_owned(), Arc::new(work))].into();
+    let (centre, mut asked) = api(move |(method, place, body)| match (method.as_str(), &**place) {
+        ("GET", "/apis/apps/v1") => Some(json!({
+            "kind": "APIResourceList", "groupVersion": "apps/v1",
+            "resources": [{"name": "deployments", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": []}],
+        })),
+        ("GET", _) => Some(raised.clone()),
+        _ => Some(body.clone()),
+    });
+    let mirrors = [bindings(), clusters(), works()].map(|kind| Mirror::of(kind, Vec::new()));
+    let loops = Works::new(centre, Arc::new(Settings::default()), mirrors);
+    assert!(loops.dispatch(&binding, &spec, &own).await.expect("it is dispatched"));
+    let (_, place, work) = told(&mut asked, |(method, ..)| *method == Method::POST).await;
+    assert!(place.contains("/karmada-es-m2/"), "{place}");
+    let manifest = &work["spec"]["workload"]["manifests"][0];
+    assert_eq!(manifest["spec"]["replicas"], 2, "as many as are placed there");
+    assert_eq!(manifest["spec"]["template"], deployment("1")["spec"]["template"]);
+    assert_eq!(work["spec"]["preserveResourcesOnDeletion"], true);
+    assert!(asked.try_recv().is_err(), "nothing is brought where that is suspended");
+    // What asks for something else than is charged is nobody's, whatever its mark says.
+    let mut other = binding.clone();
+    other.data["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] = json!("2");
+    let spec = BindingSpec::read(&json!({"spec": other.data["spec"]})).expect("a spec");
+    assert!(loops.dispatch(&other, &spec, &own).await.expect("there is nothing to dispatch"));
+    while let Ok((method, ..)) = asked.try_recv() {
+        assert_eq!(method, Method::GET);
+    }
+}
