@@ -11,7 +11,8 @@ use rules::policy_name;
 use serde_json::Value;
 
 use super::lease::is_lent;
-use super::{BINDINGS, CLUSTERS, LEASES, QUOTAS};
+use super::slice::quota_name;
+use super::{BINDINGS, CLUSTERS, LEASES, QUOTAS, SLICES};
 use crate::metrics::{Metric, Samples, Survey};
 
 static LIMIT: Metric = Metric::gauge(
@@ -53,10 +54,38 @@ static LENT_WAITING: Metric = Metric::gauge(
     "What pods at the gate of a member wait for.",
 );
 
+static SLICE_LIMIT: Metric = Metric::gauge(
+    "bursar_federated_slice_limit",
+    &["federatedquotaslice", "namespace", "resource"],
+    "In a member: how much a FederatedQuotaSlice allows the pods of its namespace.",
+);
+static SLICE_USED: Metric = Metric::gauge(
+    "bursar_federated_slice_used",
+    &["federatedquotaslice", "namespace", "resource"],
+    "In a member: how much pods use of a FederatedQuotaSlice.",
+);
+static SLICE_WAITING: Metric = Metric::gauge(
+    "bursar_federated_slice_waiting",
+    &["federatedquotaslice", "namespace", "resource"],
+    "In a member: what pods at the gate of a FederatedQuotaSlice wait for.",
+);
+
 /// Reasons that the scheduler gives.
 const REASONS: [&str; 5] = ["Success", "QuotaExceeded", "NoClusterFit", "Unschedulable", "SchedulerError"];
 
-pub static ALL: &[&Metric] = &[&LIMIT, &USED, &BOUND, &EVICTING, &READY, &LENT, &LENT_USED, &LENT_WAITING];
+pub static ALL: &[&Metric] = &[
+    &LIMIT,
+    &USED,
+    &BOUND,
+    &EVICTING,
+    &READY,
+    &LENT,
+    &LENT_USED,
+    &LENT_WAITING,
+    &SLICE_LIMIT,
+    &SLICE_USED,
+    &SLICE_WAITING,
+];
 
 pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     let quotas = QUOTAS.resource();
@@ -100,5 +129,25 @@ pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     survey.each(&CLUSTERS.resource(), &mut |cluster| {
         let ready = conditions::of(cluster, "Ready").is_some_and(|one| one["status"] == "True");
         out.put(&READY, &[text(cluster, &["metadata", "name"])], u8::from(ready));
+    });
+    sample_slices(survey, out);
+}
+
+/// What a member has of its own: a slice whose time is over shows no room, whatever it says.
+fn sample_slices(survey: &dyn Survey, out: &mut Samples) {
+    let slices = SLICES.resource();
+    survey.each(&slices, &mut |slice| {
+        let (namespace, name) = (text(slice, &["metadata", "namespace"]), text(slice, &["metadata", "name"]));
+        for line in survey.of(&policy_name(&slices, namespace, name)).iter().filter(|line| line.bucket.is_empty()) {
+            let limit = line.balance.limit.amount().unwrap_or(Amount::ZERO);
+            out.put(&SLICE_LIMIT, &[name, namespace, &line.resource], Decimal(limit));
+            out.put(&SLICE_USED, &[name, namespace, &line.resource], Decimal(line.balance.used));
+        }
+        for (resource, value) in at(slice, &["status", "waiting"]).and_then(Value::as_object).into_iter().flatten() {
+            let amount = quantity_of(resource, value).ok().filter(|_| is_lent(resource));
+            amount.into_iter().for_each(|amount| {
+                out.put(&SLICE_WAITING, &[name, namespace, &quota_name(resource)], Decimal(amount.amount()));
+            });
+        }
     });
 }

@@ -234,3 +234,29 @@ fn running(desk: &Desk) -> u64 {
     let all = desk.stored(&pods(), "a");
     all.iter().filter(|pod| pod["spec"].get("schedulingGates").is_none()).map(size).sum()
 }
+
+/// A member's own monitoring sees what its slices allow, also when their time is over.
+#[test]
+fn monitoring_of_a_member_is_told_of_its_slices() {
+    let mut desk = member();
+    let mut timed = slice("4", "Gate");
+    timed["spec"]["hard"]["example.com/gpu"] = json!("2");
+    timed["spec"]["validUntil"] = json!("2026-01-01T00:00:10Z");
+    desk.now_ms = kinds::time::read_ms("2026-01-01T00:00:00Z").unwrap();
+    desk.apply(&slices(), "a", "s", timed).unwrap();
+    desk.apply(&pods(), "a", "one", pod("2500m", 1)).unwrap();
+    desk.apply(&pods(), "a", "two", pod("3", 2)).unwrap();
+    let says = |desk: &Desk, lines: &[(&str, &str, &str)]| {
+        let told = desk.sample();
+        for (metric, name, amount) in lines {
+            let of = format!("{{federatedquotaslice=\"s\",namespace=\"a\",resource=\"{name}\"}}");
+            let line = format!("bursar_federated_slice_{metric}{of} {amount}");
+            assert!(told.lines().any(|one| one == line), "{line}\n{told}");
+        }
+    };
+    let gpu = "requests.example.com/gpu";
+    says(&desk, &[("limit", "cpu", "4"), ("used", "cpu", "2.5"), ("waiting", "cpu", "3"), ("limit", gpu, "2")]);
+    desk.now_ms += 20_000;
+    desk.apply(&pods(), "b", "elsewhere", pod("1", 3)).unwrap();
+    says(&desk, &[("limit", "cpu", "0"), ("used", "cpu", "2.5")]);
+}
