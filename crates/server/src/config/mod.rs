@@ -158,6 +158,8 @@ impl Config {
         // A member that is asked without a pause, or never given up, helps nobody.
         number("karmada.heartbeatSeconds", self.karmada.heartbeat_seconds, 1, 3600)?;
         number("karmada.graceSeconds", self.karmada.grace_seconds, 1, 86400)?;
+        // Times of leases are whole seconds: what is valid for less than two may be over before it has arrived.
+        number("karmada.leaseSeconds", self.karmada.lease_seconds, 2, 86400)?;
         number("eventTtlSeconds", self.event_ttl_seconds, 1, EVENT_TTL_SECONDS_MAX)?;
         if let Some(unknown) = self.disable_admission.iter().find(|name| !ADMISSION_STEPS.contains(&name.as_str())) {
             return Err(ConfigError::Admission(unknown.clone()));
@@ -274,6 +276,8 @@ mod tests {
             "reserve",
             "heartbeatSeconds",
             "graceSeconds",
+            "leaseSeconds",
+            "gatePods",
             "evict",
             "orgs",
             "tiers",
@@ -312,6 +316,18 @@ mod tests {
         let error = without("-deploy").check().expect_err("no such controller").to_string();
         assert!(error.contains("there is no controller \"deploy\""), "{error}");
         assert_eq!(Config::parse("limits: {connections: 5}").map(|config| config.limits.connections), Ok(5));
+        for (field, value, good) in [
+            ("leaseSeconds", 0, false),
+            ("leaseSeconds", 1, false),
+            ("leaseSeconds", 2, true),
+            ("leaseSeconds", 86_401, false),
+            ("heartbeatSeconds", 0, false),
+            ("graceSeconds", 0, false),
+        ] {
+            let config = Config::parse(&format!("karmada: {{{field}: {value}}}")).expect("a configuration");
+            let said = config.check().err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(said.contains(&format!("karmada.{field}")), !good, "{field} {value}: {said}");
+        }
         for (text, good) in [("a:1", true), ("[::1]:0", true), ("a", false), ("a:b", false), ("a:70000", false)] {
             assert_eq!(Config { listen: text.into(), ..Config::default() }.check().is_ok(), good, "{text}");
         }
