@@ -1,6 +1,8 @@
 //! Quotas through the API: the words of a refusal, the numbers in a status, who may write it.
 
-use crate::harness::Server;
+use serde_json::json;
+
+use crate::harness::{Server, request};
 
 const START: &str = r#"
 POST /api/v1/namespaces
@@ -284,4 +286,35 @@ GET /debug/audit
 "#
         ))
         .await;
+}
+
+/// A quota over many clusters refuses as every quota does: whoever looks at the reason sees `Forbidden`, and the words are Karmada's.
+#[tokio::test]
+async fn a_federated_quota_refuses_with_a_whole_status() {
+    let server = Server::start();
+    server.define_kinds().await;
+    let quotas = "/apis/policy.karmada.io/v1alpha1/namespaces/a/federatedresourcequotas";
+    let bindings = "/apis/work.karmada.io/v1alpha2/namespaces/a/resourcebindings";
+    let binding = r#"{"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": {"name": "web-deployment"}, "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "a", "name": "web"}, "replicas": 6, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}, "clusters": [{"name": "m1", "replicas": 6}]}}"#;
+    server
+        .play(&format!(
+            r#"
+POST /api/v1/namespaces
+  {{"metadata": {{"name": "a"}}}}
+  201
+POST {quotas}
+  {{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota", "metadata": {{"name": "q"}}, "spec": {{"overall": {{"cpu": "4"}}}}}}
+  201
+"#
+        ))
+        .await;
+    let reply = server.send(request(&format!("POST {bindings}"), binding)).await;
+    let message = "resourcebindings.work.karmada.io \"web-deployment\" is forbidden: FederatedResourceQuota(a/q) exceeded \
+                   for resource cpu: requested sum 6, limit 4.";
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403, "reason": "Forbidden",
+        "message": message,
+        "details": {"name": "web-deployment", "group": "work.karmada.io", "kind": "resourcebindings"},
+    });
+    assert_eq!(reply.value, status);
 }
