@@ -124,7 +124,9 @@ impl Engine {
         let looks_at = before.into_iter().chain([compiled]).flat_map(|one| &one.rules).flat_map(|rule| &rule.resources);
         let shelves = looks_at.filter_map(|resource| self.shelves.of(resource));
         let evaluates = compiled.rules.iter().any(|rule| rule.measure.evaluates());
-        if !evaluates && !self.is_too_much(shelves.flat_map(|shelf| shelf.values())) || !self.may_be_staged(key) {
+        if !evaluates && !self.is_too_much(shelves.flat_map(|shelf| shelf.values()))
+            || !self.may_be_staged(key, compiled)
+        {
             return None;
         }
         let mut places = self.moved_places(before, compiled);
@@ -146,7 +148,7 @@ impl Engine {
             let resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
             let resources = resources.filter(|resource| !self.is_projected(resource));
             let looked_at: Places = resources.map(|resource| (resource.clone(), namespace.name.clone())).collect();
-            if !looked_at.is_empty() && self.may_be_staged(key) {
+            if !looked_at.is_empty() && self.may_be_staged(key, compiled) {
                 evaluates |= self.evaluates_in(compiled, &looked_at);
                 places.extend(looked_at);
                 policies.push((key.clone(), compiled.clone()));
@@ -158,11 +160,14 @@ impl Engine {
         is_staged.then_some(Stages { namespace: Some(namespace), policies, evaluates })
     }
 
-    /// What keeps others, and what somebody waits for, is counted in one step.
-    fn may_be_staged(&self, policy: &ObjectKey) -> bool {
+    /// What keeps others by what may wait in line, and what somebody waits for, is counted in one step. What keeps others by anything
+    /// else may be staged: once it takes its shadow's place all its parts have moved, and whoever follows one does so in that step.
+    fn may_be_staged(&self, policy: &ObjectKey, compiled: &Compiled) -> bool {
+        let mut counted = compiled.rules.iter().flat_map(|rule| &rule.resources);
+        let keeps = self.keeping.contains(&policy.resource) && counted.any(|resource| self.is_projected(resource));
         let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
         let mut accounts = self.ledger.accounts_of(&name).filter_map(|account| self.ledger.balance(account));
-        !self.keeping.contains(&policy.resource) && !accounts.any(|balance| balance.waiting > 0)
+        !keeps && !accounts.any(|balance| balance.waiting > 0)
     }
 
     /// Whether a policy evaluates expressions on some object in these places.

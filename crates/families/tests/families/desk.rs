@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Draft, Expect, ObjectKey, Refused, Write, WriteKind};
+use engine::{Draft, Expect, ObjectKey, Recount, Refused, Write, WriteKind};
 use families::metrics::{Samples, Survey};
 use families::{Admission, BalanceLine, Balances, Families, Family, Operation, Origin, Settings};
 use kinds::field_error::{FieldError, join};
@@ -20,6 +20,9 @@ pub struct Desk {
     /// The moment of the next write, and who asks for it.
     pub now_ms: i64,
     pub origin: Origin,
+    /// Whether more than two objects are counted before a write, and not with it; and in how many slices they were.
+    is_narrow: bool,
+    pub slices: usize,
 }
 
 /// `pods` or `buckets.s3.example.com`.
@@ -41,12 +44,21 @@ impl Desk {
             uids: 0,
             now_ms: 0,
             origin: Origin::default(),
+            is_narrow: false,
+            slices: 0,
         }
+    }
+
+    /// Counts no more than two objects in the step of a write.
+    pub fn narrow(mut self) -> Desk {
+        self.desk.engine.count_at_once(2);
+        Desk { is_narrow: true, ..self }
     }
 
     /// Forgets what is only in memory and starts again from what was kept.
     pub fn restarted(self) -> Desk {
-        Desk { desk: self.desk.again(), ..self }
+        let again = Desk { desk: self.desk.again(), ..self };
+        if again.is_narrow { again.narrow() } else { again }
     }
 
     /// The stored objects of a resource in a namespace, by name.
@@ -62,14 +74,27 @@ impl Desk {
 
     /// Creates or replaces an object as a write through the API would; or why not.
     pub fn apply(&mut self, of: &GroupResource, namespace: &str, name: &str, object: Value) -> Result<(), String> {
+        self.apply_at_length(of, namespace, name, object, |_, _| {})
+    }
+
+    /// The same by a sender that goes on with what has to be counted before the write; what happens between, before each slice.
+    pub fn apply_at_length(
+        &mut self,
+        of: &GroupResource,
+        namespace: &str,
+        name: &str,
+        object: Value,
+        between: impl FnMut(&mut Desk, usize),
+    ) -> Result<(), String> {
         let key = ObjectKey::new(of.clone(), namespace, name);
         let old = self.desk.get(&key).map(|stored| stored.value());
         let object = self.admitted(&key, old.as_ref(), object)?;
         let draft = Draft::new(object).map_err(|error| error.to_string())?;
-        self.write(match old {
+        let (key, kind) = match old {
             None => (key, WriteKind::Create(draft)),
             Some(_) => (key, WriteKind::Update { draft, expect: Expect::default(), status: false }),
-        })
+        };
+        self.write_at_length(key, kind, between)
     }
 
     /// Writes a status as whoever may write one does.
@@ -110,8 +135,39 @@ impl Desk {
     }
 
     fn write(&mut self, (key, kind): (ObjectKey, WriteKind)) -> Result<(), String> {
-        let (foresight, origin) = (Foresight::None, self.origin.clone());
-        let written = self.desk.write(Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight, origin });
+        self.write_at_length(key, kind, |_, _| {})
+    }
+
+    fn write_at_length(
+        &mut self,
+        key: ObjectKey,
+        mut kind: WriteKind,
+        mut between: impl FnMut(&mut Desk, usize),
+    ) -> Result<(), String> {
+        let (mut slices, mut begins) = (0, false);
+        let written = loop {
+            // Somebody who is put off again and again has it counted at once.
+            let foresight = if slices < 100 && self.is_narrow { Foresight::Asked } else { Foresight::None };
+            let (key, origin) = (key.clone(), self.origin.clone());
+            let write = Write { key, kind, dry_run: false, now_ms: self.now_ms, foresight, origin };
+            let answer = if begins { self.desk.stage(write) } else { self.desk.try_write(write) };
+            let postponed = match answer {
+                Ok(written) => break written,
+                Err(postponed) => postponed,
+            };
+            match postponed.recount {
+                None => panic!("no expression takes long here"),
+                Some(Recount::ToBegin) => begins = true,
+                Some(Recount::Begun(ticket)) => loop {
+                    between(self, slices);
+                    (slices, self.slices) = (slices + 1, self.slices + 1);
+                    if self.desk.count_on(ticket, Vec::new(), self.now_ms).is_last != Some(false) {
+                        break;
+                    }
+                },
+            }
+            kind = postponed.kind;
+        };
         // What one status tells may be told by another.
         assert!((0..64).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
         let report = self.desk.engine.snapshot().audit();

@@ -153,3 +153,50 @@ fn a_quota_that_stops_lending_counts_nothing_twice() {
     desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "9"}))).unwrap();
     assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
 }
+
+/// A quota over many bindings is counted before it is written, a few at a time, whatever is written meanwhile; and what was lent is
+/// right in the step in which it comes into force.
+#[test]
+fn a_quota_over_many_bindings_makes_nobody_wait() {
+    let mut desk = desk().narrow();
+    let web = |replicas: u32, cluster: &str| binding(replicas, json!({"cpu": "1"}), &[(cluster, replicas)]);
+    for number in 0..9 {
+        desk.apply(&bindings(), "a", &format!("w{number}"), web(1, ["m1", "m2", "m3"][number % 3])).unwrap();
+    }
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "5"}))).unwrap();
+    let mut written = 0;
+    desk.apply_at_length(&quotas(), "a", "q", elastic("40"), |desk, slice| {
+        // Of those that are counted and of those that are not: more, less, elsewhere.
+        let (name, next) = (format!("w{}", slice % 9), web(2 + slice as u32 % 2, ["m1", "m2"][slice % 2]));
+        desk.apply(&bindings(), "a", &name, next).unwrap();
+        desk.apply(&leases(), "a", "q.m2", lease("m2", json!({"cpu": (6 + slice % 2).to_string()}))).unwrap();
+        written += 1;
+    })
+    .unwrap();
+    assert!(written > 2 && desk.slices > 2, "it was counted in {} slices", desk.slices);
+    let sums = |desk: &Desk| {
+        let on = |cluster: &str| {
+            let all = desk.stored(&bindings(), "a");
+            let there = all.iter().map(|one| &one["spec"]["clusters"][0]).filter(|one| one["name"] == *cluster);
+            there.map(|one| one["replicas"].as_u64().unwrap()).sum::<u64>()
+        };
+        let hard = |name: &str| {
+            let all = desk.stored(&leases(), "a");
+            let own = all.iter().find(|one| one["metadata"]["name"] == *name).unwrap();
+            (own["spec"]["hard"]["cpu"].as_str().unwrap().parse::<u64>().unwrap(), own["spec"]["base"]["cpu"].clone())
+        };
+        let ((one, base), (other, _)) = (hard("q.m1"), hard("q.m2"));
+        assert_eq!(base, json!(on("m1").to_string()));
+        json!((on("m1").max(one) + on("m2").max(other) + on("m3")).to_string())
+    };
+    assert_eq!(used(&desk, "a", "q")["cpu"], sums(&desk));
+    // A name more, and a quota in its place, are staged, too.
+    let mut memory = elastic("40");
+    memory["spec"]["overall"]["memory"] = json!("9Gi");
+    let before = desk.slices;
+    desk.apply(&quotas(), "a", "q", memory).unwrap();
+    assert!(desk.slices > before, "an edit is counted before");
+    assert_eq!(used(&desk, "a", "q")["cpu"], sums(&desk));
+    let desk = desk.restarted();
+    assert_eq!(used(&desk, "a", "q")["cpu"], sums(&desk));
+}
