@@ -314,7 +314,9 @@ POST {quotas}
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403, "reason": "Forbidden",
         "message": message,
-        "details": {"name": "web-deployment", "group": "work.karmada.io", "kind": "resourcebindings"},
+        "details": {"name": "web-deployment", "group": "work.karmada.io", "kind": "resourcebindings", "causes": [
+            {"reason": "QuotaNeverFits", "field": "cpu", "message": "cpu is limited to 4 by q: this asks for more than that"},
+        ]},
     });
     assert_eq!(reply.value, status);
 }
