@@ -4,6 +4,7 @@ mod elastic;
 mod elastic_outage;
 mod fleet;
 mod flink;
+mod mends;
 mod real;
 mod settings;
 mod spark;
