@@ -12,11 +12,13 @@ use super::load::{self, Stop, Work};
 use super::options::Options;
 use super::servers::Server;
 use super::{Figures, make_namespace, micros, print_figures};
-use crate::probe::median;
+use crate::probe::{Latencies, median};
 
 const FILL_CONNECTIONS: usize = 64;
 /// Bindings in the small namespace.
 const FEW: u64 = 10;
+/// The binding of each namespace that is written while it is measured.
+const MEASURED: &str = "measured";
 /// Clusters that bindings are scheduled over.
 const CLUSTERS: u64 = 20;
 /// Releases of which the figure is made.
@@ -65,36 +67,66 @@ async fn quota(connection: &mut Connection, namespace: &str, cpu: &str) -> anyho
     make(connection, &format!("{POLICY}/namespaces/{namespace}/federatedresourcequotas"), quota).await
 }
 
-/// One connection that goes round two namespaces: one with few bindings, one with many.
+/// One connection that goes round two namespaces, one with few bindings and one with many, and grows and shrinks one binding of
+/// each by a replica: every write changes what is charged, and neither namespace grows while it is measured.
 async fn growth(options: &Options) -> anyhow::Result<Figures> {
     let server = Server::bursar(&options.bursar)?;
     let mut connection = server.target.connect().await?;
-    let many = options.bindings.max(FEW);
-    for (namespace, count) in [("few", FEW), ("many", many)] {
+    let sizes = [("few", FEW), ("many", options.bindings.max(FEW))];
+    for (namespace, count) in sizes {
         make_namespace(&mut connection, namespace).await?;
         quota(&mut connection, namespace, "1M").await?;
-        let body = Bytes::from(binding("nobody", json!([{"name": "m1", "replicas": 3}])).to_string());
+        let mut object = binding("nobody", placed(3));
         let path = format!("{WORK}/namespaces/{namespace}/resourcebindings");
+        let body = Bytes::from(object.to_string());
+        object["metadata"] = json!({"name": MEASURED});
+        make(&mut connection, &path, object).await?;
         let work = move |_| Work { path: path.clone(), body: body.clone(), class: 0 };
-        load::run(&server.target, FILL_CONNECTIONS, Stop::Requests(count), 1, work).await?;
+        load::run(&server.target, FILL_CONNECTIONS, Stop::Requests(count - 1), 1, work).await?;
     }
-    println!("one connection, writes of bindings in turn: in a namespace with {FEW}, in one with {many}");
+    println!(
+        "one connection, one binding more or less by a replica, in turn: among {FEW} bindings, among {}",
+        sizes[1].1
+    );
     println!("{:>5} {:>14} {:>14}", "round", "p50 µs, few", "p50 µs, many");
-    let body = Bytes::from(binding("nobody", json!([{"name": "m1", "replicas": 3}])).to_string());
-    let mut ratios = Vec::new();
+    let (mut ratios, mut replicas) = (Vec::new(), 3);
     for round in 1..=options.rounds {
-        let body = body.clone();
-        let work = move |number: u64| {
-            let class = usize::from(number % 2 == 1);
-            let path = format!("{WORK}/namespaces/{}/resourcebindings", ["few", "many"][class]);
-            Work { path, body: body.clone(), class }
-        };
-        let outcome = load::run(&server.target, 1, Stop::After(options.run), 2, work).await?;
-        let p50: Vec<f64> = outcome.latencies.iter().map(|one| micros(one.at(50.0)).max(1.0)).collect();
+        let mut latencies = [Latencies::new()?, Latencies::new()?];
+        let begun = Instant::now();
+        while begun.elapsed() < options.run {
+            replicas = 7 - replicas;
+            let patch = json!({"spec": {"clusters": placed(replicas)}});
+            for ((namespace, _), latencies) in sizes.iter().zip(&mut latencies) {
+                let path = format!("{WORK}/namespaces/{namespace}/resourcebindings/{MEASURED}");
+                let asked = Instant::now();
+                connection.merge_patch(&path, &patch).await?;
+                latencies.record(asked.elapsed());
+            }
+        }
+        let p50 = latencies.map(|one| micros(one.at(50.0)).max(1.0));
         println!("{round:>5} {:>14.0} {:>14.0}", p50[0], p50[1]);
         ratios.push(p50[1] / p50[0]);
     }
+    for (namespace, count) in sizes {
+        let quota = connection.get_json(&used(namespace)).await?;
+        let said = &quota["status"]["overallUsed"]["cpu"];
+        let charged = milli(3 * (count - 1) + replicas);
+        ensure!(said.as_str() == charged.as_deref(), "{said} are used in {namespace}, and {charged:?} were charged");
+    }
     Ok(vec![("binding_growth_10k".into(), format!("{:.3}", median(ratios.into_iter())))])
+}
+
+fn placed(replicas: u64) -> Value {
+    json!([{"name": "m1", "replicas": replicas}])
+}
+
+fn used(namespace: &str) -> String {
+    format!("{POLICY}/namespaces/{namespace}/federatedresourcequotas/q")
+}
+
+/// So many thousandths of a CPU as a status tells them.
+fn milli(cpu: u64) -> Option<String> {
+    quantity::Quantity::parse(&format!("{cpu}m")).ok().map(|all| all.canonical().to_string())
 }
 
 /// Bindings over many clusters, until the last one is placed and says so.
@@ -116,10 +148,9 @@ async fn scheduled(options: &Options) -> anyhow::Result<Figures> {
     let work = move |_| Work { path: path.clone(), body: body.clone(), class: 0 };
     let begun = Instant::now();
     load::run(&server.target, FILL_CONNECTIONS, Stop::Requests(count), 1, work).await?;
-    let used = format!("{POLICY}/namespaces/team/federatedresourcequotas/q");
-    let all = quantity::Quantity::parse(&format!("{}m", 3 * count)).ok().map(|all| all.canonical().to_string());
+    let all = milli(3 * count);
     loop {
-        let quota = connection.get_json(&used).await?;
+        let quota = connection.get_json(&used("team")).await?;
         let said = &quota["status"]["overallUsed"]["cpu"];
         if said.as_str() == all.as_deref() {
             break;
