@@ -70,8 +70,15 @@ pub fn write(centre: &mut Centre, cluster: usize, hard: u64, until_ms: i64) -> R
     }
 }
 
+/// What a member says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Says {
+    pub used: u64,
+    pub waiting: u64,
+}
+
 /// What one look at a member leads to.
-pub fn decide(lease: Lease, told: Option<Terms>, used: u64, chunk: u64, starve: (bool, bool)) -> Option<Action> {
+pub fn decide(lease: Lease, told: Option<Terms>, says: Says, chunk: u64, starve: (bool, bool)) -> Option<Action> {
     if told != Some(Terms { hard: lease.hard, until_ms: lease.until_ms }) {
         return Some(Action::Tell);
     }
@@ -80,11 +87,11 @@ pub fn decide(lease: Lease, told: Option<Terms>, used: u64, chunk: u64, starve: 
         base: amounts(lease.base),
         covered: amounts(lease.covered),
         told: told.map(|terms| amounts(terms.hard)),
-        used: amounts(used),
+        used: amounts(says.used),
+        waiting: amounts(says.waiting),
         chunk: amounts(chunk),
         others_starve: starve.0,
         is_rested: starve.1,
-        ..Standing::default()
     };
     match standing.next()? {
         Next::Tell => Some(Action::Tell),

@@ -9,12 +9,15 @@ pub struct Terms {
     pub until_ms: i64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Member {
     pub told: Option<Terms>,
     /// Changes with every word that is taken.
     pub version: u64,
     pub pods: u64,
+    /// Pods at the gate, where pods that do not fit wait instead of being refused.
+    pub waiting: u64,
+    pub gates: bool,
     /// How far its clock is from the control plane's.
     pub skew_ms: i64,
     pub is_dead: bool,
@@ -38,7 +41,8 @@ impl Member {
     pub fn new(rng: &mut Rng, skew_max_ms: i64, lies: bool) -> Member {
         let span = u64::try_from(2 * skew_max_ms + 1).unwrap_or(1);
         let skew_ms = i64::try_from(rng.below(span)).unwrap_or(0) - skew_max_ms;
-        Member { told: None, version: 0, pods: 0, skew_ms, is_dead: false, is_cut_off: false, is_excused: false, lies }
+        let gates = rng.one_in(2);
+        Member { skew_ms, lies, gates, ..Member::default() }
     }
 
     /// What may run there at this moment. Before it was told anything nothing is lent there, and nothing appears.
@@ -47,10 +51,20 @@ impl Member {
     }
 
     /// One pod more wants to run.
-    pub fn admit(&mut self, now_ms: i64) -> bool {
-        let fits = !self.is_dead && self.pods < self.may_use(now_ms);
-        self.pods += u64::from(fits);
-        fits
+    pub fn admit(&mut self, now_ms: i64) {
+        self.waiting += 1;
+        self.open(now_ms);
+        if !self.gates {
+            self.waiting = 0;
+        }
+    }
+
+    /// Whoever waits and fits now is let in.
+    pub fn open(&mut self, now_ms: i64) {
+        if !self.is_dead {
+            let fit = self.waiting.min(self.may_use(now_ms).saturating_sub(self.pods));
+            (self.pods, self.waiting) = (self.pods + fit, self.waiting - fit);
+        }
     }
 
     pub fn answers(&self) -> bool {
@@ -62,11 +76,17 @@ impl Member {
         if self.lies { rng.below(40) } else { self.pods }
     }
 
+    /// What it says waits there.
+    pub fn says_waiting(&self, rng: &mut Rng) -> u64 {
+        if self.lies { rng.below(40) } else { self.waiting }
+    }
+
     /// Takes a word, unless another one was taken since it was sent.
-    pub fn take(&mut self, word: &Word, any_version: bool) -> bool {
+    pub fn take(&mut self, word: &Word, any_version: bool, now_ms: i64) -> bool {
         let is_taken = !self.is_dead && (word.version == self.version || any_version);
         if is_taken {
             (self.told, self.version) = (Some(word.terms), self.version + 1);
+            self.open(now_ms);
         }
         is_taken
     }

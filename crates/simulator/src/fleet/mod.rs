@@ -53,7 +53,7 @@ pub enum Mutation {
 /// Every mistake, with words of which some tell it.
 pub const ALL: [(Mutation, &[&str]); 8] = [
     (Mutation::TellsBeforeItCharges, &["may use"]),
-    (Mutation::LetsGoBeforeItTells, &["may use"]),
+    (Mutation::LetsGoBeforeItTells, &["may use", "runs"]),
     (Mutation::TellsWithoutVersion, &["may use"]),
     (Mutation::ReclaimsEarly, &["may use"]),
     (Mutation::TrustsClocks, &["may use"]),
@@ -85,6 +85,8 @@ pub struct Report {
     pub moved: u64,
     pub kept_waiting: u64,
     pub refused: u64,
+    /// Looks at members where pods waited.
+    pub waited: u64,
 }
 
 /// Lives through one seed. `Err` is the first promise that was broken.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::centre::{Centre, DENIED, NAMESPACE, bindings, leases};
 use super::judge::{charge, is_free, judge, total};
-use super::lender::{self, Action, afford, lease_name, read, stays, write};
+use super::lender::{self, Action, Says, afford, lease_name, read, stays, write};
 use super::member::{Member, Terms, Word};
 use super::{CLUSTERS, Config, Mutation, Report};
 use crate::rng::Rng;
@@ -85,7 +85,9 @@ impl World {
     fn pods(&mut self) {
         let member = &mut self.members[self.rng.index(CLUSTERS.len())];
         if self.rng.one_in(3) {
+            member.waiting = member.waiting.saturating_sub(self.rng.below(6));
             member.pods = member.pods.saturating_sub(1 + self.rng.below(3));
+            member.open(self.now_ms);
             return;
         }
         for _ in 0..1 + self.rng.below(5) {
@@ -125,7 +127,7 @@ impl World {
             self.late.swap_remove(at);
         }
         let any_version = self.is(Mutation::TellsWithoutVersion);
-        self.report.late += u64::from(self.members[word.to].take(&word, any_version));
+        self.report.late += u64::from(self.members[word.to].take(&word, any_version, self.now_ms));
     }
 
     /// Sends a word; whether it is known to have arrived.
@@ -137,7 +139,7 @@ impl World {
         }
         let any_version = self.is(Mutation::TellsWithoutVersion);
         // The answer may be lost.
-        self.members[to].take(&word, any_version) && !self.rng.one_in(8)
+        self.members[to].take(&word, any_version, self.now_ms) && !self.rng.one_in(8)
     }
 
     /// Whoever lends may stop here; and meanwhile others go on.
@@ -171,9 +173,10 @@ impl World {
         let lease = read(self.centre()?, cluster).ok_or("a lease that was written is gone")?;
         let member = &self.members[cluster];
         let (told, version) = (member.told, member.version);
-        let used = member.says_used(&mut self.rng);
+        let says = Says { used: member.says_used(&mut self.rng), waiting: member.says_waiting(&mut self.rng) };
+        self.report.waited += u64::from(says.waiting > 0);
         let starve = (self.hungry.is_some_and(|who| who != cluster), self.rng.one_in(2));
-        let Some(action) = lender::decide(lease, told, used, self.chunk, starve) else { return Ok(()) };
+        let Some(action) = lender::decide(lease, told, says, self.chunk, starve) else { return Ok(()) };
         if self.stops() {
             return Ok(());
         }
@@ -300,7 +303,10 @@ impl World {
             Err(why) if why != DENIED => Err(format!("a binding is refused: {why}")),
             Err(_) if has != had => Err(format!("a refusal changed what {name} is charged from {had} to {has}")),
             // Evictions, and the end of them, need no room.
-            Err(_) if before.is_some() && matches!(choice, 2 | 4) => Err(format!("{name} may not leave")),
+            Err(_) if before.is_some() && matches!(choice, 2 | 4) => {
+                let of = if choice == 2 { "be evicted" } else { "do without its evictions" };
+                Err(format!("{name} may not {of}: {had} of {all} are its, {would_have} would be, of {}", self.overall))
+            }
             Err(_) if would_have <= had && is_free => Err(format!("{name} may not go where nothing is in its way")),
             Err(_) => {
                 self.report.refused += 1;

@@ -27,6 +27,7 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
             (&mut all.kept_waiting, report.kept_waiting),
             (&mut all.refused, report.refused),
             (&mut all.starts, report.starts),
+            (&mut all.waited, report.waited),
         ] {
             *sum += one;
         }
@@ -37,6 +38,7 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
         [all.shrunk, all.late, all.refused, all.starts, all.moved, all.kept_waiting],
     ]
     .concat();
+    assert!(all.waited > 0, "nobody waited: {all:?}");
     assert!(met.iter().all(|times| *times > 0), "not everything happened: {all:?}");
 }
 
