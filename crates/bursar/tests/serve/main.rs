@@ -7,6 +7,7 @@ mod bench;
 mod bodies;
 mod capsule;
 mod compare;
+mod dashboards;
 mod datum;
 mod definitions;
 mod encryption;

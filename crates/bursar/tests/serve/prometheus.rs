@@ -1,7 +1,6 @@
 //! Monitoring with the real programs: a Prometheus scrapes the binary over TLS with a token, promtool checks the alert
 //! rules, and every expression of the dashboards is asked of that Prometheus.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,11 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::dashboards::{self, deploy};
 use crate::harness::{PATIENCE, Server};
-
-fn deploy(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(folder)
-}
 
 /// Runs promtool; its standard output.
 fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, String> {
@@ -186,6 +182,15 @@ impl Prometheus {
         serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer}"))
     }
 
+    /// Asks until there is something to show.
+    fn answers(&self, expression: &str) {
+        let start = Instant::now();
+        while self.ask(expression).expect("an expression is answered").is_empty() {
+            assert!(start.elapsed() < PATIENCE, "nothing to show: {expression}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Asks until the answer is one series with this value.
     fn until(&self, expression: &str, wanted: &str) {
         let start = Instant::now();
@@ -217,6 +222,7 @@ fn a_real_prometheus_sees_exact_numbers_and_every_panel_has_an_answer() {
     server.until(waiting, |out| out.contains("PoolExhausted"));
     server.until("-n solar-test get quota capsule-pool-solar-size -o jsonpath={.spec.hard.pods}", |out| out == "3");
     server.kubectl_with("apply -f -", POD);
+    dashboards::fill(&server);
     let refused = server.kubectl_fails("get --raw /metrics --as=system:serviceaccount:default:prometheus");
     assert!(refused.contains("forbidden"), "{refused}");
     server.kubectl(
@@ -252,24 +258,19 @@ fn a_real_prometheus_sees_exact_numbers_and_every_panel_has_an_answer() {
         assert!(page.lines().any(|found| found == line), "{line}\n{page}");
     }
     check_style(&server.folder, &page);
-    let series: BTreeSet<&str> =
-        page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next()).collect();
-    for dashboard in ["capsule.json", "server.json"] {
-        let text = std::fs::read_to_string(deploy("grafana").join(dashboard)).expect("a dashboard");
-        let dashboard_value: Value = serde_json::from_str(&text).expect("JSON");
-        let mut expressions = Vec::new();
-        gather(&dashboard_value, &mut expressions);
-        assert!(expressions.len() > 15, "{dashboard} asks for something");
-        for expression in &expressions {
-            for name in metrics_in(expression) {
-                assert!(series.contains(name), "{dashboard} asks for {name}, which is not told: {expression}");
-            }
-            if expression.starts_with("label_values(") {
+    for dashboard in dashboards::all() {
+        for expression in &dashboard.expressions {
+            if let Some((metric, _)) = expression.strip_prefix("label_values(").and_then(|rest| rest.split_once(',')) {
+                prometheus.answers(metric);
                 continue;
             }
-            let asked = ["$pool", "$resource", "$instance"].iter().fold(expression.clone(), |e, v| e.replace(v, ".*"));
-            let answer = prometheus.ask(&asked.replace("$__rate_interval", "1m")).expect("an expression is answered");
-            assert!(dashboard != "capsule.json" || !answer.is_empty(), "nothing to show: {expression}");
+            let variables = ["$pool", "$resource", "$instance", "$namespace"];
+            let asked = variables.iter().fold(expression.clone(), |expression, name| expression.replace(name, ".*"));
+            let asked = asked.replace("$__rate_interval", "1m");
+            match dashboards::is_from_outside(expression) {
+                true => drop(prometheus.ask(&asked).expect("an expression is answered")),
+                false => prometheus.answers(&asked),
+            }
         }
     }
 }
@@ -284,25 +285,4 @@ fn check_style(folder: &Path, page: &str) {
     assert!(!said.contains("error while linting"), "{said}");
     let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("bursar_")).collect();
     assert!(ours.is_empty(), "{ours:?}");
-}
-
-/// Every expression of panels, and the queries of variables.
-fn gather(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                match (name.as_str(), field) {
-                    ("expr" | "definition", Value::String(text)) => found.push(text.clone()),
-                    _ => gather(field, found),
-                }
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| gather(item, found)),
-        _ => {}
-    }
-}
-
-fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
-    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| ["capsule_", "bursar_", "process_", "kube_"].iter().any(|start| word.starts_with(start)))
 }
