@@ -102,6 +102,11 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// Ends it without warning, and returns when it is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.expect("it ended");
+    }
+
     /// SIGTERM; the exit code.
     pub async fn stop(mut self) -> Option<i32> {
         self.signal("TERM").await;

@@ -12,11 +12,11 @@ use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 use super::{TEAM, api, clusters, create, taint_policies};
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, part};
 use crate::process::Process;
 use crate::proxy::{Mode, Proxy};
 
-const TOKEN: &str = "member-token-for-tests";
+pub const TOKEN: &str = "member-token-for-tests";
 
 pub struct Fleet {
     pub centre: Process,
@@ -67,7 +67,7 @@ impl Member {
     /// Ends the process without warning.
     pub async fn kill(&mut self) {
         if let Some(process) = self.process.take() {
-            process.signal("KILL").await;
+            process.kill().await;
         }
     }
 
@@ -96,9 +96,7 @@ impl Fleet {
         let controllers = "controllers: ['*', '-deployment', '-replicaset']";
         let text = format!("{controllers}\nkarmada: {{heartbeatSeconds: 1, graceSeconds: 2{settings}}}\n");
         std::fs::write(&config, text).expect("writes");
-        let config = config.display().to_string();
-        let centre = Process::start(&folder.path().join("centre"), &["--config", &config]).await;
-        let client = centre.client().await;
+        let (centre, client) = start_centre(folder.path()).await;
         prepare(&client).await;
         let mut fleet = Fleet { centre, client, members: Vec::new(), folder };
         for name in names {
@@ -140,6 +138,14 @@ impl Fleet {
         create(&self.client, &taint_policies(), "failed", spec).await.expect("a policy");
     }
 
+    /// Ends the control plane without warning and starts it again with what it had.
+    pub async fn restart_centre(self) -> Fleet {
+        let Fleet { centre, members, folder, .. } = self;
+        centre.kill().await;
+        let (centre, client) = start_centre(folder.path()).await;
+        Fleet { centre, client, members, folder }
+    }
+
     pub fn member(&mut self, name: &str) -> &mut Member {
         self.members.iter_mut().find(|member| member.name == name).expect("a member")
     }
@@ -149,10 +155,27 @@ impl Fleet {
         until(&self.client, of, name, wanted).await
     }
 
+    /// What kubectl says of the control plane.
+    pub async fn kubectl(&self, words: &[&str]) -> String {
+        let mut command = tokio::process::Command::new(part("kubectl"));
+        command.arg("--kubeconfig").arg(self.centre.kubeconfig());
+        command.arg(format!("--cache-dir={}", self.folder.path().join("kubectl-cache").display()));
+        let output = command.args(words).output().await.expect("kubectl ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Creates a namespaced object in the control plane.
     pub async fn create(&self, of: &ApiResource, name: &str, spec: serde_json::Value) {
         create(&self.client, of, name, spec).await.expect("it is created");
     }
+}
+
+async fn start_centre(folder: &std::path::Path) -> (Process, kube::Client) {
+    let config = folder.join("bursar.yaml").display().to_string();
+    let centre = Process::start(&folder.join("centre"), &["--config", &config]).await;
+    let client = centre.client().await;
+    (centre, client)
 }
 
 /// Waits until an object is as wanted.

@@ -5,6 +5,7 @@ mod elastic_outage;
 mod fleet;
 mod flink;
 mod mends;
+mod observer;
 mod real;
 mod settings;
 mod spark;
@@ -12,8 +13,11 @@ mod story;
 mod tenants;
 mod waiting;
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
@@ -78,6 +82,31 @@ async fn create(client: &kube::Client, of: &ApiResource, name: &str, spec: Value
 
 async fn edit(client: &kube::Client, of: &ApiResource, name: &str, patch: Value) -> kube::Result<DynamicObject> {
     api(client, of).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+async fn events(client: &kube::Client) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(client.clone(), TEAM);
+    events.list(&ListParams::default()).await.expect("events").items
+}
+
+/// Waits until an event of the team says this, for this reason.
+async fn told(client: &kube::Client, reason: &str, words: &str) {
+    let is_told = |event: &Event| {
+        event.reason.as_deref() == Some(reason) && event.note.as_deref().is_some_and(|note| note.contains(words))
+    };
+    let told = async {
+        while !events(client).await.iter().any(is_told) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let told = tokio::time::timeout(crate::harness::PATIENCE, told).await;
+    told.unwrap_or_else(|_| panic!("no event {reason} ever said: {words}"));
+}
+
+/// What events were told for so far.
+async fn reasons(client: &kube::Client) -> Vec<String> {
+    let all: BTreeSet<String> = events(client).await.into_iter().filter_map(|event| event.reason).collect();
+    all.into_iter().collect()
 }
 
 /// The condition that says whether a binding is scheduled: its status, reason and message.

@@ -1,10 +1,10 @@
 //! Spark: executors that are said at the control plane, and those that may come to run.
 
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until};
-use super::{TEAM, api, bindings, edit, policies, quotas, scheduled, sparks};
+use super::{api, bindings, edit, policies, quotas, scheduled, sparks, told};
 
 const POTENTIAL: &str = "resourcetemplate.karmada.io/potential-replicas";
 
@@ -38,18 +38,7 @@ async fn case_2d_more_executors_are_checked_like_any_update() {
     let instances = |wanted: u32| move |job: &DynamicObject| job.data["spec"]["executor"]["instances"] == wanted;
     until(&there, &sparks(), "job", instances(2)).await;
     edit(&fleet.client, &sparks(), "job", json!({"spec": {"executor": {"instances": 4}}})).await.expect("a template");
-    let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(fleet.client.clone(), TEAM);
-    let told = async {
-        loop {
-            let list = events.list(&ListParams::default()).await.expect("events").items;
-            if let Some(event) = list.into_iter().find(|one| one.reason.as_deref() == Some("ApplyPolicyFailed")) {
-                return event.note.unwrap_or_default();
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let told = tokio::time::timeout(crate::harness::PATIENCE, told).await.expect("it is told");
-    assert!(told.contains("exceeded for resource cpu: requested sum 5, limit 4."), "{told}");
+    told(&fleet.client, "ApplyPolicyFailed", "exceeded for resource cpu: requested sum 5, limit 4.").await;
     assert!(instances(2)(&api(&there, &sparks()).get("job").await.expect("it runs")));
     // What fits arrives, and so does less.
     for (wanted, used) in [(3, "4"), (1, "2")] {
