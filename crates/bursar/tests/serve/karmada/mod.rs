@@ -65,6 +65,16 @@ fn deployments() -> ApiResource {
     kind("apps", "v1", "Deployment", "deployments")
 }
 
+/// So many pods of a CPU each.
+fn deployment(replicas: u32) -> Value {
+    let resources = json!({"requests": {"cpu": "1"}});
+    let template = json!({
+        "metadata": {"labels": {"app": "w"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    });
+    json!({"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template})
+}
+
 const TEAM: &str = "team";
 
 /// The objects of a kind in the team's namespace, or in none.

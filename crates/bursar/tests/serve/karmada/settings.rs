@@ -4,16 +4,7 @@ use kube::api::{DeleteParams, DynamicObject};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until, until_gone};
-use super::{api, bindings, create, deployments, edit, placed, policies, quotas, scheduled};
-
-fn deployment(replicas: u32) -> Value {
-    let resources = json!({"requests": {"cpu": "1"}});
-    let template = json!({
-        "metadata": {"labels": {"app": "w"}},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
-    });
-    json!({"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template})
-}
+use super::{api, bindings, create, deployment, deployments, edit, placed, policies, quotas, scheduled};
 
 fn anywhere() -> Value {
     let placement = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
@@ -44,6 +35,21 @@ async fn without_enforcement_only_static_assignments_work() {
             && one.data["status"]["overallUsed"]["cpu"] == "3"
     };
     fleet.until(&quotas(), "q", told).await;
+    // What somebody changes in a member, or takes away, is put back.
+    let there = fleet.members[0].client.clone();
+    let hard = |cpu: &'static str| move |one: &DynamicObject| one.data["spec"]["hard"] == json!({"cpu": cpu});
+    edit(&there, &resource_quotas, "q", json!({"spec": {"hard": {"cpu": "99"}}})).await.expect("an edit");
+    until(&there, &resource_quotas, "q", hard("2")).await;
+    let first = api(&there, &resource_quotas).get("q").await.expect("a quota").metadata.uid;
+    api(&there, &resource_quotas).delete("q", &DeleteParams::default()).await.expect("deleted");
+    let again = until(&there, &resource_quotas, "q", |one| one.metadata.uid != first).await;
+    assert!(hard("2")(&again), "{:?}", again.data);
+    // What is assigned anew is what the member keeps to, and says.
+    let more = json!([{"clusterName": "m1", "hard": {"cpu": "1"}}, assignments[1]]);
+    edit(&fleet.client, &quotas(), "q", json!({"spec": {"staticAssignments": more}})).await.expect("an edit");
+    until(&there, &resource_quotas, "q", hard("1")).await;
+    let follows = |one: &DynamicObject| one.data["status"]["aggregatedStatus"][0]["hard"]["cpu"] == "1";
+    fleet.until(&quotas(), "q", follows).await;
     // An assignment follows its quota, and leaves with it.
     edit(&fleet.client, &quotas(), "q", json!({"spec": {"staticAssignments": [assignments[0]]}}))
         .await

@@ -5,19 +5,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, condition, until, until_gone};
-use super::{TEAM, api, bindings, create, deployments, edit, leases, policies, quotas};
+use super::{TEAM, api, bindings, create, deployment, deployments, edit, leases, policies, quotas};
 
 const MARK: &str = "resourcetemplate.karmada.io/fingerprint";
-
-/// So many pods of a CPU each.
-fn deployment(replicas: u32) -> Value {
-    let resources = json!({"requests": {"cpu": "1"}});
-    let template = json!({
-        "metadata": {"labels": {"app": "w"}},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
-    });
-    json!({"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template})
-}
 
 /// A binding by hand, which nobody schedules.
 fn by_hand(template: &str, cpu: &str, replicas: u32) -> Value {

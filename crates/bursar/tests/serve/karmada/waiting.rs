@@ -5,18 +5,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until};
-use super::{TEAM, api, bindings, clusters, create, deployments, edit, placed, policies, quotas, scheduled};
-
-fn deployment(replicas: u32) -> Value {
-    json!({
-        "replicas": replicas,
-        "selector": {"matchLabels": {"app": "w"}},
-        "template": {
-            "metadata": {"labels": {"app": "w"}},
-            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]},
-        },
-    })
-}
+use super::{
+    TEAM, api, bindings, clusters, create, deployment, deployments, edit, placed, policies, quotas, scheduled,
+};
 
 fn policy(priority: Option<i32>, names: &[&str]) -> Value {
     let one = |name: &&str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
@@ -47,28 +38,28 @@ async fn all(fleet: &Fleet) -> Vec<DynamicObject> {
     api(&fleet.client, &bindings()).list(&ListParams::default()).await.expect("bindings").items
 }
 
-/// Five hundred workloads at once against a quota that fits two hundred.
-#[tokio::test(flavor = "multi_thread")]
-async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
-    let fleet = lonely().await;
-    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "200"}})).await;
+/// Five hundred workloads of a CPU each, so many creates at a time; when each was made, the oldest first.
+async fn make_five_hundred(fleet: &Fleet, at_once: usize) -> Vec<(String, String)> {
     let templates = futures::stream::iter(0..500).map(|number| {
         let client = fleet.client.clone();
         async move { create(&client, &deployments(), &format!("w{number:03}"), deployment(1)).await }
     });
-    let mut age: Vec<(String, String)> = templates
-        .buffered(16)
-        .map(|made| {
-            let made = made.expect("a template").metadata;
-            (made.creation_timestamp.expect("a time").0.to_string(), made.name.expect("a name"))
-        })
-        .collect()
-        .await;
+    let made = templates.buffered(at_once).map(|made| made_at(&made.expect("a template")));
+    let mut age: Vec<(String, String)> = made.collect().await;
     age.sort();
-    fleet.create(&policies(), "p", policy(None, &[])).await;
+    age
+}
+
+fn made_at(one: &DynamicObject) -> (String, String) {
+    let metadata = one.metadata.clone();
+    (metadata.creation_timestamp.expect("a time").0.to_string(), metadata.name.expect("a name"))
+}
+
+/// Of the five hundred the two hundred that fit are placed, and each of the others says why it waits: those and these.
+async fn settled(fleet: &Fleet) -> (Vec<DynamicObject>, Vec<DynamicObject>) {
     let settled = async {
         loop {
-            let all = all(&fleet).await;
+            let all = all(fleet).await;
             let told = all.iter().filter(|one| !scheduled(one).0.is_empty()).count();
             if told == 500 {
                 return all;
@@ -77,19 +68,43 @@ async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
         }
     };
     let all = tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("all are told in time");
-    let granted: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "Success").collect();
-    let waiting: Vec<&DynamicObject> = all.iter().filter(|one| scheduled(one).0 == "QuotaExceeded").collect();
+    let (granted, waiting): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| scheduled(one).0 == "Success");
     assert_eq!((granted.len(), waiting.len()), (200, 300));
     let words = "FederatedResourceQuota(team/q) exceeded for resource cpu: requested sum 201, limit 200.";
-    assert!(waiting.iter().all(|one| scheduled(one).1.contains(words)), "{}", scheduled(waiting[0]).1);
+    let is_told = |one: &DynamicObject| scheduled(one).0 == "QuotaExceeded" && scheduled(one).1.contains(words);
+    assert!(waiting.iter().all(is_told), "{:?}", scheduled(&waiting[0]));
     assert!(granted.iter().all(|one| placed(one) == ["far"]) && waiting.iter().all(|one| placed(one).is_empty()));
+    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
+    assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "200");
+    (granted, waiting)
+}
+
+/// Five hundred workloads against a quota that fits two hundred, all there before anybody may have them.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_five_hundred_the_oldest_two_hundred_are_scheduled() {
+    let fleet = lonely().await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "200"}})).await;
+    let age = make_five_hundred(&fleet, 16).await;
+    fleet.create(&policies(), "p", policy(None, &[])).await;
+    let (granted, _) = settled(&fleet).await;
     let mut names: Vec<String> = granted.iter().filter_map(|one| one.metadata.name.clone()).collect();
     names.sort();
     let mut oldest: Vec<String> = age[..200].iter().map(|(_, name)| format!("{name}-deployment")).collect();
     oldest.sort();
     assert_eq!(names, oldest, "the oldest are served first");
-    let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
-    assert_eq!(quota.data["status"]["overallUsed"]["cpu"], "200");
+}
+
+/// The same five hundred at once, each of them served as it comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_five_hundred_that_come_at_once_nobody_younger_is_served_before_an_older_one() {
+    let fleet = lonely().await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "200"}})).await;
+    fleet.create(&policies(), "p", policy(None, &[])).await;
+    make_five_hundred(&fleet, 64).await;
+    let (granted, waiting) = settled(&fleet).await;
+    let youngest = granted.iter().map(made_at).max().expect("some are served").0;
+    let oldest = waiting.iter().map(made_at).min().expect("some wait").0;
+    assert!(youngest <= oldest, "one of {youngest} is served, and one of {oldest} waits");
 }
 
 /// A release, a raise, and the end of a quota wake who waits: first the highest priority, then the oldest.
