@@ -5,11 +5,13 @@ mod elastic_outage;
 mod fleet;
 mod flink;
 mod mends;
+mod nodes;
 mod observer;
 mod real;
 mod settings;
 mod spark;
 mod story;
+mod taints;
 mod tenants;
 mod waiting;
 
