@@ -8,8 +8,10 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
+use super::elastic_outage::{grow, grow_to};
 use super::fleet::{Fleet, until};
-use super::{TEAM, api, bindings, deployments, placed, policies, quotas, slices};
+use super::observer::Observer;
+use super::{TEAM, leases, quotas, slices};
 use crate::harness::PATIENCE;
 
 pub fn pods(client: &kube::Client) -> Api<Pod> {
@@ -17,7 +19,7 @@ pub fn pods(client: &kube::Client) -> Api<Pod> {
 }
 
 pub fn executor() -> Value {
-    let resources = json!({"requests": {"cpu": "1"}});
+    let resources = json!({"requests": {"cpu": "1", "memory": "512Mi"}});
     json!({
         "metadata": {"generateName": "executor-", "labels": {"role": "executor"}},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
@@ -25,24 +27,24 @@ pub fn executor() -> Value {
 }
 
 /// One executor more, at the gate or not.
-async fn add(client: &kube::Client) -> Pod {
+pub async fn add(client: &kube::Client) -> Pod {
     pods(client).create(&PostParams::default(), &crate::object(executor())).await.expect("a pod")
 }
 
-fn is_gated(pod: &Pod) -> bool {
+pub fn is_gated(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty())
 }
 
-async fn all(client: &kube::Client) -> Vec<Pod> {
+pub async fn all(client: &kube::Client) -> Vec<Pod> {
     pods(client).list(&ListParams::default()).await.expect("pods").items
 }
 
 /// Pods that may run.
-async fn running(client: &kube::Client) -> Vec<Pod> {
+pub async fn running(client: &kube::Client) -> Vec<Pod> {
     all(client).await.into_iter().filter(|pod| !is_gated(pod)).collect()
 }
 
-async fn remove(client: &kube::Client, pod: &Pod) {
+pub async fn remove(client: &kube::Client, pod: &Pod) {
     let name = pod.metadata.name.as_deref().expect("a name");
     pods(client).delete(name, &DeleteParams::default().grace_period(0)).await.expect("deleted");
 }
@@ -51,93 +53,17 @@ pub fn used(quota: &DynamicObject) -> u32 {
     quota.data["status"]["overallUsed"]["cpu"].as_str().unwrap_or("").parse().expect("a number")
 }
 
-/// A quota of so much, lent to both members; every member has its slice.
-pub async fn lending(fleet: &Fleet, cpu: &str, elastic: Value) {
-    fleet.create(&quotas(), "q", json!({"overall": {"cpu": cpu}, "elastic": elastic})).await;
+pub fn cpu(amount: &str) -> Value {
+    json!({ "cpu": amount })
+}
+
+/// A quota of so much, lent to all members; every member has its slice.
+pub async fn lending(fleet: &Fleet, overall: Value, elastic: Value) {
+    fleet.create(&quotas(), "q", json!({"overall": overall, "elastic": elastic})).await;
     for member in &fleet.members {
         // Until then nothing limits what appears there.
         until(&member.client, &slices(), "q-elastic", |slice| slice.data["status"]["hard"].is_object()).await;
     }
-}
-
-/// Numbers that look random and are the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
-/// 2a: whatever comes and goes in both members, what runs never is more than the quota, and in the end it says what runs.
-#[tokio::test(flavor = "multi_thread")]
-async fn case_2a_executors_of_all_members_stay_inside_the_quota() {
-    let fleet = Fleet::start(&["m1", "m2"], "").await;
-    let clients = [fleet.members[0].client.clone(), fleet.members[1].client.clone()];
-    // Nothing in hand: each executor waits until there is room for it, and then that is lent.
-    lending(&fleet, "9", json!({"chunk": {"cpu": "0"}, "whenFull": "Gate"})).await;
-    // The driver is placed by the control plane, and charged by its binding.
-    let policy = json!({
-        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
-        "placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
-    });
-    fleet.create(&policies(), "p", policy).await;
-    let template = json!({
-        "metadata": {"labels": {"app": "driver"}},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]},
-    });
-    let driver = json!({"replicas": 1, "selector": {"matchLabels": {"app": "driver"}}, "template": template});
-    fleet.create(&deployments(), "driver", driver).await;
-    fleet.until(&bindings(), "driver-deployment", |one| placed(one) == ["m1"]).await;
-    let mut dice = Dice(7);
-    let (mut most, mut waited) = (0, false);
-    for _ in 0..400 {
-        let client = &clients[usize::from(dice.below(2) == 0)];
-        let executors: Vec<Pod> = all(client)
-            .await
-            .into_iter()
-            .filter(|pod| pod.metadata.generate_name.as_deref() == Some("executor-"))
-            .collect();
-        if dice.below(3) == 0 && !executors.is_empty() {
-            remove(client, &executors[dice.below(executors.len() as u64) as usize]).await;
-        } else {
-            waited |= is_gated(&add(client).await);
-        }
-        let sum = running(&clients[0]).await.len() + running(&clients[1]).await.len();
-        assert!(sum <= 9, "{sum} run where 9 may");
-        most = most.max(sum);
-        let quota = api(&fleet.client, &quotas()).get("q").await.expect("the quota");
-        assert!(used(&quota) <= 9, "{} are charged where there are 9", used(&quota));
-    }
-    assert!(waited, "somebody had to wait");
-    // More want to run than may: all of the quota is used in the end.
-    for client in &clients {
-        for _ in 0..9 {
-            add(client).await;
-        }
-    }
-    let full = async {
-        loop {
-            let sum = running(&clients[0]).await.len() + running(&clients[1]).await.len();
-            assert!(sum <= 9, "{sum} run where 9 may");
-            if sum == 9 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, full).await.unwrap_or_else(|_| panic!("all of the quota is used, {most} at most"));
-    // And when only some are left, it says what those take.
-    for client in &clients {
-        for pod in all(client).await.iter().filter(|pod| pod.metadata.generate_name.as_deref() == Some("executor-")) {
-            remove(client, pod).await;
-        }
-        add(client).await;
-    }
-    fleet.until(&quotas(), "q", |quota| used(quota) == 3).await;
-    let sum = running(&clients[0]).await.len() + running(&clients[1]).await.len();
-    assert_eq!(sum, 3, "a driver and two executors");
 }
 
 /// 2b: what one member lets go of starts what waits at the gate of the other, within seconds.
@@ -145,7 +71,7 @@ async fn case_2a_executors_of_all_members_stay_inside_the_quota() {
 async fn case_2b_a_release_in_one_member_starts_what_waits_in_another() {
     let fleet = Fleet::start(&["m1", "m2"], "").await;
     let clients = [fleet.members[0].client.clone(), fleet.members[1].client.clone()];
-    lending(&fleet, "4", json!({"chunk": {"cpu": "0"}, "whenFull": "Gate"})).await;
+    lending(&fleet, cpu("4"), json!({"chunk": {"cpu": "0"}, "whenFull": "Gate"})).await;
     for _ in 0..4 {
         add(&clients[0]).await;
     }
@@ -164,8 +90,28 @@ async fn case_2b_a_release_in_one_member_starts_what_waits_in_another() {
     let name = waiting.metadata.name.as_deref().expect("a name");
     let started = await_condition(pods(&clients[1]), name, is_started);
     tokio::time::timeout(PATIENCE, started).await.expect("it starts").expect("a watch");
-    assert!(begun.elapsed() < Duration::from_secs(10), "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "after {:?}", begun.elapsed());
     assert_eq!(running(&clients[0]).await.len() + running(&clients[1]).await.len(), 4);
+}
+
+/// What one member was lent and does not use goes to another that has nothing left, until that has all.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_idle_in_one_member_goes_to_another_that_grows() {
+    let fleet = Fleet::start(&["m1", "m2"], "").await;
+    let clients = [fleet.members[0].client.clone(), fleet.members[1].client.clone()];
+    lending(&fleet, cpu("6"), json!({"chunk": {"cpu": "2"}})).await;
+    fleet.until(&leases(), "q.m1", |lease| lease.data["spec"]["hard"]["cpu"] == "2").await;
+    let observer = Observer::of_quota(&fleet.client, |quota| used(quota) <= 6);
+    grow_to(&clients[1], 6).await;
+    fleet.until(&leases(), "q.m1", |lease| lease.data["spec"]["hard"]["cpu"] == "0").await;
+    assert!(!grow(&clients[0]).await && !grow(&clients[1]).await, "all of it runs in m2");
+    // And back again, as soon as that has something to spare.
+    for pod in running(&clients[1]).await.iter().take(4) {
+        remove(&clients[1], pod).await;
+    }
+    grow_to(&clients[0], 4).await;
+    assert!(!grow(&clients[0]).await && !grow(&clients[1]).await, "six run");
+    observer.end(100).await;
 }
 
 /// A name that a quota has no more limits nothing in members either; and one it has again does.

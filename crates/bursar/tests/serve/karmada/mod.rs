@@ -5,6 +5,7 @@ mod elastic_outage;
 mod fleet;
 mod flink;
 mod mends;
+mod growth;
 mod nodes;
 mod observer;
 mod real;

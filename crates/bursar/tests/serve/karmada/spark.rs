@@ -1,14 +1,41 @@
 //! Spark: executors that are said at the control plane, and those that may come to run.
 
-use kube::api::DynamicObject;
+use std::time::Duration;
+
+use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
+use super::elastic::pods;
 use super::fleet::{Fleet, until};
 use super::{api, bindings, edit, policies, quotas, scheduled, sparks, told};
 
 const POTENTIAL: &str = "resourcetemplate.karmada.io/potential-replicas";
 
-fn application(executors: u32, dynamic: Value) -> Value {
+/// A stand-in for Spark's operator in a member, until it is dropped: the driver and the executors that a job begins with.
+pub fn tend(client: kube::Client) -> tokio::task::JoinHandle<()> {
+    let pod = |name: &str| {
+        let resources = json!({"requests": {"cpu": "1", "memory": "896Mi"}});
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}})
+    };
+    tokio::spawn(async move {
+        loop {
+            for job in
+                api(&client, &sparks()).list(&Default::default()).await.map(|list| list.items).unwrap_or_default()
+            {
+                let name = job.metadata.name.as_deref().unwrap_or("");
+                let instances = job.data["spec"]["executor"]["instances"].as_u64().unwrap_or(0);
+                let executors = (1..=instances).map(|number| format!("{name}-exec-{number}"));
+                for name in std::iter::once(format!("{name}-driver")).chain(executors) {
+                    // It is there already, or does not fit yet.
+                    let _ = pods(&client).create(&PostParams::default(), &crate::object(pod(&name))).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+}
+
+pub fn application(executors: u32, dynamic: Value) -> Value {
     json!({
         "type": "Scala",
         "driver": {"cores": 1, "memory": "512m"},
