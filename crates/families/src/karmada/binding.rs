@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::fields::items;
+use kinds::fields::{items, text};
 use kinds::resources::{Measured, UsageError, quantity_of};
 use quantity::{Amount, Format};
 use serde::{Deserialize, Serialize};
@@ -155,14 +155,25 @@ impl BindingSpec {
         self.graceful_eviction_tasks.iter().filter(|task| !self.is_on(&task.from_cluster))
     }
 
-    /// How many clusters there are now that were not there when the first cluster was evicted.
-    fn placed_since(&self) -> impl Iterator<Item = &Target> {
-        let before: BTreeSet<&str> = self
-            .graceful_eviction_tasks
-            .iter()
-            .flat_map(|task| task.clusters_before_failover.iter().map(String::as_str).chain([&*task.from_cluster]))
-            .collect();
-        self.clusters.iter().filter(move |target| !before.contains(&*target.name))
+    /// What was evicted and is not placed anew, eviction by eviction: what came since the one before makes up for what was missing,
+    /// and is missing itself once it is evicted in turn. `each` is what a cluster has that came in between.
+    fn missing(&self, had: impl Fn(&EvictionTask) -> u64, each: u64, has: impl Fn(&Target) -> u64) -> u64 {
+        let (mut missing, mut before) = (0_u64, BTreeSet::new());
+        let mut present: BTreeSet<&str> = BTreeSet::new();
+        for task in &self.graceful_eviction_tasks {
+            let said: BTreeSet<&str> = task.clusters_before_failover.iter().map(String::as_str).collect();
+            // Those that were evicted by one write say the same; of one that says nothing no order is known.
+            if !said.is_empty() && said != before {
+                let came = said.difference(&present).count() as u64;
+                missing = missing.saturating_sub(came.saturating_mul(each));
+                present.clone_from(&said);
+                before = said;
+            }
+            missing = missing.saturating_add(had(task));
+            present.remove(&*task.from_cluster);
+        }
+        let came = self.clusters.iter().filter(|target| !present.contains(&*target.name));
+        missing.saturating_sub(came.map(has).sum()).min(self.evicted().map(had).sum())
     }
 
     /// Replicas that were evicted and are not placed anew.
@@ -177,14 +188,13 @@ impl BindingSpec {
             return evicted.min(u64::from(self.replicas).saturating_sub(placed));
         }
         // Every cluster has all of them, which may have become fewer.
-        let evicted: u64 = self.evicted().map(|task| on(task).min(u64::from(self.replicas))).sum();
-        evicted.saturating_sub(self.placed_since().map(|target| u64::from(target.replicas)).sum())
+        let all = u64::from(self.replicas);
+        self.missing(|task| on(task).min(all), all, |target| u64::from(target.replicas))
     }
 
     /// Whole sets of components that were evicted and are not placed anew.
     fn held_sets(&self, count_evicting: bool) -> u64 {
-        let evicted = self.evicted().count() as u64;
-        if count_evicting { evicted } else { evicted.saturating_sub(self.placed_since().count() as u64) }
+        if count_evicting { self.evicted().count() as u64 } else { self.missing(|_| 1, 1, |_| 1) }
     }
 }
 
@@ -279,7 +289,12 @@ pub fn evicted_by_cluster(spec: &BindingSpec, count_evicting: bool) -> Result<Ve
     let mut found = Vec::new();
     for task in tasks.into_iter().rev() {
         let mut usage = Usage::default();
-        let had = if spec.components.is_empty() { u64::from(task.replicas.unwrap_or(0)) } else { 1 };
+        let on = u64::from(task.replicas.unwrap_or(0));
+        let had = match spec.components.is_empty() {
+            true if count_evicting || spec.is_divided() => on,
+            true => on.min(spec.replicas.into()),
+            false => 1,
+        };
         let times = had.min(left);
         left -= times;
         if spec.components.is_empty() {
@@ -307,7 +322,8 @@ impl Usage {
 }
 
 /// Tasks say what they must to be counted: how much the cluster had, and where the workload was. That is a fact of the write that
-/// evicted it, whatever its writer, or a later one, says.
+/// evicted it, whatever its writer, or a later one, says. They stand in the order of their evictions: one that was left by an earlier
+/// eviction of a cluster that is evicted again is of this one.
 pub fn complete_tasks(binding: &mut Value, old: &Value) {
     let (Ok(old), Ok(new)) = (BindingSpec::read(old), BindingSpec::read(binding)) else { return };
     let before: Vec<&str> = old.clusters.iter().map(|target| &*target.name).collect();
@@ -319,14 +335,12 @@ pub fn complete_tasks(binding: &mut Value, old: &Value) {
     for (task, read) in tasks.iter_mut().zip(&new.graceful_eviction_tasks) {
         let from = &*read.from_cluster;
         let Some(task) = task.as_object_mut().filter(|_| !is_on.contains(from)) else { continue };
-        let known = known.get(from);
-        let replicas = match (had.get(from), known) {
-            (Some(had), _) => json!(had),
-            (None, Some(known)) => json!(known.replicas),
+        let (replicas, before) = match (had.get(from), known.get(from)) {
+            (Some(had), _) => (json!(had), json!(before)),
+            (None, Some(known)) => (json!(known.replicas), json!(known.clusters_before_failover)),
             // Nothing is known of it but what is written.
             (None, None) => continue,
         };
-        let before = known.map_or_else(|| json!(before), |known| json!(known.clusters_before_failover));
         for (field, fact) in [("replicas", replicas), ("clustersBeforeFailover", before)] {
             match fact.is_null() || fact == json!([]) {
                 true => drop(task.remove(field)),
@@ -334,4 +348,9 @@ pub fn complete_tasks(binding: &mut Value, old: &Value) {
             }
         }
     }
+    let is_left_now = |task: &Value| {
+        let from = text(task, &["fromCluster"]);
+        had.contains_key(from) && !is_on.contains(from)
+    };
+    tasks.sort_by_key(is_left_now);
 }

@@ -120,6 +120,47 @@ fn a_duplicated_workload_is_held_until_another_cluster_has_it() {
     assert_eq!(used(&desk, "a", "q"), json!({"cpu": "6"}));
 }
 
+/// The cluster that took over fails, too, before the old copy is gone: nothing is charged twice, however full the quota is.
+#[test]
+fn what_fails_over_again_and_again_is_charged_once() {
+    let duplicated = |clusters: &[&str]| {
+        let clusters: Vec<(&str, u32)> = clusters.iter().map(|one| (*one, 3)).collect();
+        let mut web = binding(3, json!({"cpu": "1"}), &clusters);
+        web["spec"]["placement"] = json!({});
+        web
+    };
+    let job = |clusters: &[&str]| flink(3, &clusters.iter().map(|one| (*one, 0)).collect::<Vec<_>>());
+    for make in [&duplicated as &dyn Fn(&[&str]) -> Value, &job] {
+        // One cluster at a time fails, and another takes over.
+        for copies in [&["m1"][..], &["m1", "m9"]] {
+            let mut desk = desk();
+            let full = json!({"cpu": (3 * copies.len()).to_string()});
+            desk.apply(&quotas(), "a", "q", quota(full.clone())).unwrap();
+            desk.apply(&bindings(), "a", "w", make(copies)).unwrap();
+            for (from, to) in [("m1", "m2"), ("m2", "m3"), ("m3", "m1"), ("m1", "m4")] {
+                let others = &copies[1..];
+                for clusters in [others, &[others, &[to][..]].concat()] {
+                    let mut next = make(clusters);
+                    let mut tasks = desk.stored(&bindings(), "a")[0]["spec"]["gracefulEvictionTasks"].clone();
+                    let list = tasks.as_array().cloned().unwrap_or_default();
+                    if clusters == others && list.iter().all(|task| task["fromCluster"] != from) {
+                        let task = evicted(make(&[]), &[from])["spec"]["gracefulEvictionTasks"][0].clone();
+                        tasks = json!([&list[..], &[task]].concat());
+                    }
+                    next["spec"]["gracefulEvictionTasks"] = tasks;
+                    desk.apply(&bindings(), "a", "w", next).unwrap();
+                    assert_eq!(used(&desk, "a", "q"), full, "{clusters:?} of {copies:?}, from {from}");
+                    assert!(desk.apply(&bindings(), "a", "thief", flink(1, &[("m2", 0)])).is_err());
+                }
+            }
+            // The last of them is well, and the old copies are gone.
+            let copies = [&copies[1..], &["m4"]].concat();
+            desk.apply(&bindings(), "a", "w", make(&copies)).unwrap();
+            assert_eq!(used(&desk, "a", "q"), full);
+        }
+    }
+}
+
 #[test]
 fn what_is_evicted_can_be_counted_beside_what_replaced_it() {
     let mut desk = desk_with(Settings { count_evicting: true, ..Settings::default() });

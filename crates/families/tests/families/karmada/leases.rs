@@ -131,6 +131,33 @@ fn what_leaves_a_member_waits_until_that_has_given_its_room_back() {
     assert_eq!(used(&desk, "a", "q")["cpu"], json!("9"));
 }
 
+/// A cluster that is left for the second time gives back what it was lent for it, and not one that was left in between.
+#[test]
+fn a_second_eviction_from_a_member_that_is_lent_to_passes() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("20")).unwrap();
+    let web = |clusters: &[(&str, u32)], from: &[&str]| {
+        let mut web = binding(3, json!({"cpu": "1"}), clusters);
+        let task = |from: &&str| json!({"fromCluster": from, "reason": "r", "producer": "p"});
+        web["spec"]["gracefulEvictionTasks"] = from.iter().map(task).collect();
+        web
+    };
+    for (clusters, from) in [
+        (&[("m1", 3)][..], &[][..]),
+        (&[], &["m1"]),
+        (&[("m2", 3)], &["m1"]),
+        (&[], &["m1", "m2"]),
+        (&[("m1", 3)], &["m1", "m2"]),
+    ] {
+        desk.apply(&bindings(), "a", "web", web(clusters, from)).unwrap();
+    }
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "10"}))).unwrap();
+    desk.apply(&quotas(), "a", "q", elastic("5")).unwrap();
+    desk.apply(&bindings(), "a", "web", web(&[], &["m1", "m2"])).unwrap();
+    assert_eq!(lease_line(&desk, "q.m1", "covered"), json!("3"));
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("10"));
+}
+
 /// A quota that lends nothing any more counts what it lent once, beside its bindings, until the members gave it back.
 #[test]
 fn a_quota_that_stops_lending_counts_nothing_twice() {

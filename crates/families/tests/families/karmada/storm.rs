@@ -157,6 +157,28 @@ fn names(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// What is missing after one eviction after the other, each of which took place after others came. `of` says what a task's cluster,
+/// or a cluster, has; `each` what one has that is in neither list any more.
+fn missing(spec: &Value, of: impl Fn(&Value) -> i128, each: i128) -> i128 {
+    let list = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
+    let (mut missing, mut moment, mut there) = (0, Vec::new(), Vec::new());
+    for task in list("gracefulEvictionTasks") {
+        let mut before: Vec<String> = names(&task["clustersBeforeFailover"]).iter().map(|one| (*one).into()).collect();
+        before.sort();
+        if !before.is_empty() && before != moment {
+            for _ in before.iter().filter(|one| !there.contains(*one)) {
+                missing = (missing - each).max(0);
+            }
+            (there, moment) = (before.clone(), before);
+        }
+        missing += of(&task);
+        there.retain(|one| task["fromCluster"] != **one);
+    }
+    let came: i128 =
+        list("clusters").iter().filter(|one| !there.iter().any(|name| one["name"] == **name)).map(of).sum();
+    (missing - came).max(0)
+}
+
 /// What a binding takes of one name, as the manual says it and not as the code does.
 fn takes(binding: &Value, name: &str) -> i128 {
     let spec = &binding["spec"];
@@ -170,12 +192,7 @@ fn takes(binding: &Value, name: &str) -> i128 {
         .iter()
         .filter(|one| !clusters.contains_key(one["fromCluster"].as_str().unwrap()))
         .collect();
-    let mut old: Vec<&str> =
-        list("gracefulEvictionTasks").iter().flat_map(|one| names(&one["clustersBeforeFailover"])).collect();
-    old.extend(list("gracefulEvictionTasks").iter().filter_map(|one| one["fromCluster"].as_str()));
-    let fresh = clusters.iter().filter(|(name, _)| !old.contains(name));
-    let fresh_count = fresh.clone().count() as i128;
-    let missing_sets = (tasks.len() as i128 - fresh_count).max(0);
+    let missing_sets = missing(spec, |_| 1, 1).min(tasks.len() as i128);
     let unit = |requirements: &Value| match name {
         "pods" => 1_000_000_000,
         "requests.memory" => amount(requirements["resourceRequest"].get("memory").unwrap_or(&json!("0"))),
@@ -199,7 +216,11 @@ fn takes(binding: &Value, name: &str) -> i128 {
     let is_divided = spec["placement"].get("replicaScheduling").is_some();
     let replicas = match is_divided {
         true => (placed + evicted(i128::MAX)).min(wanted.max(placed)),
-        false => placed + (evicted(wanted) - fresh.map(|(_, replicas)| replicas).sum::<i128>()).max(0),
+        false => {
+            let had = |one: &Value| i128::from(one["replicas"].as_i64().unwrap_or(0));
+            let of = |one: &Value| if one["fromCluster"].is_null() { had(one) } else { had(one).min(wanted) };
+            placed + missing(spec, of, wanted).min(evicted(wanted))
+        }
     };
     replicas * unit(&spec["replicaRequirements"])
 }
