@@ -1,5 +1,6 @@
 //! One quota over many clusters: a control plane and members, each a process of its own.
 
+mod brought;
 mod elastic;
 mod elastic_outage;
 mod fleet;
@@ -76,6 +77,12 @@ fn deployment(replicas: u32) -> Value {
         "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
     });
     json!({"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template})
+}
+
+/// A policy that sends all of a kind to any cluster.
+fn everything(api_version: &str, kind: &str) -> Value {
+    let placement = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
+    json!({"resourceSelectors": [{"apiVersion": api_version, "kind": kind}], "placement": placement})
 }
 
 const TEAM: &str = "team";

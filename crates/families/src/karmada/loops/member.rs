@@ -9,13 +9,15 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::Settings;
 use super::super::interpret;
 use super::detector::{covers, words};
 use super::heartbeat;
-use super::kind::{MANAGED, WORK_FINALIZER, is_leaving, namespace_of, whole, within, work_namespace, works};
+use super::kind::{
+    MANAGED, TEMPLATE_MARK, WORK_FINALIZER, fingerprint, is_leaving, namespace_of, whole, within, work_namespace, works,
+};
 use super::standing::{is_passing, patch_status, says, with_condition};
 use super::watch::{Mirror, Watch};
 
@@ -145,12 +147,15 @@ impl Member {
         };
         let of = |field: &str| manifest["metadata"][field].as_str().unwrap_or("").to_owned();
         let (namespace, name) = (of("namespace"), of("name"));
-        if let Some(known) = mirror.get(&namespace, &name).filter(|known| !is_leaving(known))
-            && covers(&whole(&known, &mirror.kind), manifest)
-        {
-            return Applied::There(Box::new(DynamicObject::clone(&known)), mirror.kind.clone());
+        let manifest = marked(manifest);
+        if let Some(known) = mirror.get(&namespace, &name).filter(|known| !is_leaving(known)) {
+            // A field that was taken out of the manifest is not missed there: the mark tells that it is another one.
+            let live = whole(&known, &mirror.kind);
+            if covers(&live, &manifest) && strangers(&live, &manifest).is_none() {
+                return Applied::There(Box::new(DynamicObject::clone(&known)), mirror.kind.clone());
+            }
         }
-        match self.write(&mirror, &namespace, &name, manifest).await {
+        match self.write(&mirror, &namespace, &name, &manifest).await {
             Ok(object) => Applied::There(Box::new(object), mirror.kind.clone()),
             Err(why) => Applied::Failed(why),
         }
@@ -173,8 +178,16 @@ impl Member {
             Some(_) => {}
             None => self.ensure_namespace(namespace).await?,
         }
+        // What was applied before and is not in it any more goes.
         let params = PatchParams::apply(MANAGER).force();
-        api.patch(name, &params, &Patch::Apply(manifest)).await.map_err(|error| words(&error))
+        let written = api.patch(name, &params, &Patch::Apply(manifest)).await.map_err(|error| words(&error))?;
+        match strangers(&whole(&written, &mirror.kind), manifest) {
+            None => Ok(written),
+            Some(patch) => {
+                let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+                api.patch(name, &params, &Patch::Merge(patch)).await.map_err(|error| words(&error))
+            }
+        }
     }
 
     async fn ensure_namespace(&self, namespace: &str) -> Result<(), String> {
@@ -244,4 +257,27 @@ impl Member {
             Err(_) => false,
         }
     }
+}
+
+/// A manifest with a fingerprint of itself, which stays on the object that is made of it.
+fn marked(manifest: &Value) -> Value {
+    let mut marked = manifest.clone();
+    let annotations = &mut marked["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    annotations[TEMPLATE_MARK] = json!(format!("{:016x}", fingerprint(&manifest.to_string())));
+    marked
+}
+
+/// Limits of a ResourceQuota that others than its manifest set there, as the patch that takes them out.
+fn strangers(there: &Value, manifest: &Value) -> Option<Value> {
+    if manifest["apiVersion"] != "v1" || manifest["kind"] != "ResourceQuota" {
+        return None;
+    }
+    let wanted = &manifest["spec"]["hard"];
+    let limits = there["spec"]["hard"].as_object().into_iter().flatten();
+    let others: Map<String, Value> =
+        limits.filter(|(name, _)| wanted.get(name).is_none()).map(|(name, _)| (name.clone(), Value::Null)).collect();
+    (!others.is_empty()).then(|| json!({"spec": {"hard": others}}))
 }
