@@ -93,19 +93,20 @@ impl Standing {
     }
 }
 
-/// As much of what is wanted as is left, in whole thousandths; `None` where that is nothing.
-pub fn affordable(lent: &Amounts, wanted: &Amounts, left: &Amounts) -> Option<Amounts> {
+/// As much of what is wanted as is left, in whole thousandths; `None` where that is nothing. What bindings are charged for there
+/// already is charged: a member that is lent less may be lent that much, however little is left.
+pub fn affordable(lent: &Amounts, base: &Amounts, wanted: &Amounts, left: &Amounts) -> Option<Amounts> {
     const MILLI: i128 = 1_000_000;
     let mut granted = lent.clone();
     for (name, wanted) in wanted {
-        let had = of(lent, name);
-        let (more, left) = (wanted.checked_sub(&had)?, of(left, name));
-        let more = if left < more { left } else { more };
-        if more.amount() <= Amount::ZERO {
-            continue;
+        let lent = of(lent, name);
+        let had = lent.clone().max(of(base, name));
+        let more = wanted.checked_sub(&had)?.min(of(left, name)).max(Quantity::ZERO);
+        let most = had.checked_add(&more)?.min(wanted.clone());
+        let whole = Amount::from_nanos(most.amount().nanos() / MILLI * MILLI);
+        if whole > lent.amount() {
+            granted.insert(name.clone(), Quantity::new(whole, wanted.format()).canonical());
         }
-        let whole = Amount::from_nanos(more.amount().nanos() / MILLI * MILLI);
-        granted.insert(name.clone(), had.checked_add(&Quantity::new(whole, wanted.format()))?.canonical());
     }
     (granted != *lent).then_some(granted)
 }
@@ -181,12 +182,20 @@ mod tests {
 
     #[test]
     fn as_much_is_charged_as_there_is() {
-        let granted = |lent, wanted, left| affordable(&amounts(lent), &amounts(wanted), &amounts(left));
+        let granted = |lent, wanted, left| affordable(&amounts(lent), &amounts("0"), &amounts(wanted), &amounts(left));
         assert_eq!(granted("2", "5", "10"), Some(amounts("5")));
         assert_eq!(granted("2", "5", "1"), Some(amounts("3")));
         assert_eq!(granted("2", "5", "1500u"), Some(amounts("2001m")));
         assert_eq!(granted("2", "5", "900u"), None);
         assert_eq!(granted("2", "5", "-1"), None);
+        // What bindings are charged there is charged already.
+        let beside = |lent, base, left| affordable(&amounts(lent), &amounts(base), &amounts("6"), &amounts(left));
+        assert_eq!(beside("0", "4", "0"), Some(amounts("4")));
+        assert_eq!(beside("0", "4", "-3"), Some(amounts("4")));
+        assert_eq!(beside("0", "4", "1"), Some(amounts("5")));
+        assert_eq!(beside("0", "4500u", "0"), Some(amounts("4m")));
+        assert_eq!(beside("4", "4", "0"), None);
+        assert_eq!(beside("5", "4", "0"), None);
         assert_eq!(kept(&amounts("2"), &amounts("3")), amounts("3"));
         assert_eq!(kept(&amounts("2"), &amounts("1")), amounts("2"));
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::elastic_outage::{grow, grow_to};
 use super::fleet::{Fleet, until};
 use super::observer::Observer;
-use super::{TEAM, leases, quotas, slices};
+use super::{TEAM, deployment, deployments, edit, everything, leases, policies, quotas, slices};
 use crate::harness::PATIENCE;
 
 pub fn pods(client: &kube::Client) -> Api<Pod> {
@@ -131,7 +131,20 @@ async fn a_name_that_is_taken_out_of_a_quota_goes_from_its_slices() {
     for (memory, names) in
         [(json!("8Gi"), &["cpu", "memory"][..]), (Value::Null, &["cpu"]), (json!("8Gi"), &["cpu", "memory"])]
     {
-        super::edit(&fleet.client, &quotas(), "q", overall(memory)).await.expect("an edit");
+        edit(&fleet.client, &quotas(), "q", overall(memory)).await.expect("an edit");
         until(&there, &slices(), "q-elastic", limits(names)).await;
     }
+}
+
+/// What a binding is charged for in a member needs no more room to be told there, however full the quota is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_placed_in_a_member_may_run_there_though_the_quota_is_full() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}})).await;
+    fleet.create(&policies(), "p", everything("apps/v1", "Deployment")).await;
+    fleet.create(&deployments(), "web", deployment(4)).await;
+    let there = &fleet.members[0].client;
+    until(there, &deployments(), "web", |one| one.data["status"]["replicas"] == 4).await;
+    edit(&fleet.client, &quotas(), "q", json!({"spec": {"elastic": {"chunk": {"cpu": "1"}}}})).await.expect("an edit");
+    until(there, &slices(), "q-elastic", |slice| slice.data["status"]["hard"]["cpu"] == "4").await;
 }

@@ -231,7 +231,7 @@ impl Leases {
             return told.tell(&Terms { others, ..current }, version).await;
         }
         match standing.next().ok_or("more than can be counted")? {
-            Next::Grow { wanted, is_starved } => match self.grow(quota, &lease, &standing.lent, wanted).await? {
+            Next::Grow { wanted, is_starved } => match self.grow(quota, &lease, &standing, wanted).await? {
                 Some(granted) => {
                     self.seen.lock().await.grown.insert(own_key, Instant::now());
                     told.tell(&with(granted), version).await?;
@@ -291,7 +291,7 @@ impl Leases {
         &self,
         quota: &DynamicObject,
         lease: &Lease<'_>,
-        lent: &Amounts,
+        standing: &Standing,
         wanted: Amounts,
     ) -> Result<Option<Amounts>, String> {
         match lease.write(&wanted).await {
@@ -307,7 +307,8 @@ impl Leases {
             let left = limit.checked_sub(used.get(&**name)?)?;
             Some((name.to_string(), left))
         });
-        let Some(granted) = affordable(lent, &wanted, &left.collect::<Amounts>()) else { return Ok(None) };
+        let left = left.collect();
+        let Some(granted) = affordable(&standing.lent, &standing.base, &wanted, &left) else { return Ok(None) };
         // Somebody may have been faster.
         Ok(lease.write(&granted).await.is_ok().then_some(granted))
     }
