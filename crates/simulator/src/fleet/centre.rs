@@ -29,6 +29,15 @@ pub fn bindings() -> GroupResource {
     GroupResource::new("work.karmada.io", "resourcebindings")
 }
 
+/// A quota of so many CPUs, lent to all, or to nobody.
+pub fn quota(overall: u64, chunk: Option<u64>) -> Value {
+    let mut spec = json!({"overall": {"cpu": overall.to_string()}});
+    if let Some(chunk) = chunk {
+        spec["elastic"] = json!({"chunk": {"cpu": chunk.to_string()}});
+    }
+    json!({ "spec": spec })
+}
+
 impl Centre {
     pub fn new(overall: u64, chunk: u64, enforcement: bool) -> Result<Centre, String> {
         let karmada = families::karmada::Settings { enforcement, ..Default::default() };
@@ -36,9 +45,7 @@ impl Centre {
         let mut centre = Centre { desk: Desk::new(families.clone()), families, uids: 0 };
         let namespaces = GroupResource::core("namespaces");
         centre.write(ObjectKey::new(namespaces, "", NAMESPACE), json!({}))?;
-        let elastic = json!({"chunk": {"cpu": chunk.to_string()}});
-        let quota = json!({"spec": {"overall": {"cpu": overall.to_string()}, "elastic": elastic}});
-        centre.put(&quotas(), QUOTA, quota)?;
+        centre.put(&quotas(), QUOTA, quota(overall, Some(chunk)))?;
         Ok(centre)
     }
 

@@ -78,15 +78,22 @@ pub fn is_free(centre: &Centre, binding: &Value) -> bool {
     !leases.iter().filter(|lease| had(&lease["spec"]["clusterName"])).any(|one| covers(&one) || is_placed(&one))
 }
 
-/// How much is charged and lent: never more than the quota has.
-pub fn judge(centre: &Centre, members: &mut [Member], overall: u64, now_ms: i64) -> Result<u64, String> {
+/// How much is charged and lent, and how much of it could run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Most {
+    pub charged: u64,
+    pub runs: u64,
+}
+
+/// How much there is of both: never more than there may be.
+pub fn judge(centre: &Centre, members: &mut [Member], may_be: Most, now_ms: i64) -> Result<Most, String> {
     let total = total(centre);
-    if total > overall {
-        return Err(format!("{total} are charged and lent where there are {overall}"));
+    if total > may_be.charged {
+        return Err(format!("{total} are charged and lent where there are {}", may_be.charged));
     }
-    let most = could_run(centre);
-    if most > overall {
-        return Err(format!("{most} could run where there are {overall}"));
+    let runs = could_run(centre);
+    if runs > may_be.runs {
+        return Err(format!("{runs} could run where there are {}", may_be.runs));
     }
     let shown = centre.shown();
     if shown.as_deref() != Some(&total.to_string()) {
@@ -104,5 +111,5 @@ pub fn judge(centre: &Centre, members: &mut [Member], overall: u64, now_ms: i64)
             return Err(format!("{name} runs {}, and {charged} are charged for it", member.pods));
         }
     }
-    Ok(total)
+    Ok(Most { charged: total, runs })
 }

@@ -78,7 +78,14 @@ pub struct Says {
 }
 
 /// What one look at a member leads to.
-pub fn decide(lease: Lease, told: Option<Terms>, says: Says, chunk: u64, starve: (bool, bool)) -> Option<Action> {
+pub fn decide(
+    lease: Lease,
+    told: Option<Terms>,
+    says: Says,
+    chunk: u64,
+    starve: (bool, bool),
+    is_over: bool,
+) -> Option<Action> {
     if told != Some(Terms { hard: lease.hard, until_ms: lease.until_ms }) {
         return Some(Action::Tell);
     }
@@ -90,6 +97,7 @@ pub fn decide(lease: Lease, told: Option<Terms>, says: Says, chunk: u64, starve:
         used: amounts(says.used),
         waiting: amounts(says.waiting),
         chunk: amounts(chunk),
+        over: is_over.then(|| "cpu".to_owned()).into_iter().collect(),
         others_starve: starve.0,
         is_rested: starve.1,
     };
@@ -102,8 +110,9 @@ pub fn decide(lease: Lease, told: Option<Terms>, says: Says, chunk: u64, starve:
 }
 
 /// As much of it as is left.
-pub fn afford(lent: u64, wanted: u64, left: u64) -> Option<u64> {
-    affordable(&amounts(lent), &amounts(wanted), &amounts(left)).map(|granted| whole(&granted))
+pub fn afford(lease: Lease, wanted: u64, left: u64) -> Option<u64> {
+    let granted = affordable(&amounts(lease.hard), &amounts(lease.base), &amounts(wanted), &amounts(left));
+    granted.map(|granted| whole(&granted))
 }
 
 /// What stays charged when a member keeps to less.

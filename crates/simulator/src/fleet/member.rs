@@ -81,6 +81,11 @@ impl Member {
         if self.lies { rng.below(40) } else { self.waiting }
     }
 
+    /// What it was told is taken away again; words that are still on their way come too late.
+    pub fn withdraw(&mut self) {
+        (self.told, self.version) = (None, self.version + 1);
+    }
+
     /// Takes a word, unless another one was taken since it was sent.
     pub fn take(&mut self, word: &Word, any_version: bool, now_ms: i64) -> bool {
         let is_taken = !self.is_dead && (word.version == self.version || any_version);

@@ -85,6 +85,11 @@ pub struct Report {
     pub moved: u64,
     pub kept_waiting: u64,
     pub refused: u64,
+    /// Quotas that became more than what was used, and less.
+    pub raised: u64,
+    pub lowered: u64,
+    /// Leases that ended because their quota lent no more.
+    pub ended: u64,
     /// Looks at members where pods waited.
     pub waited: u64,
 }

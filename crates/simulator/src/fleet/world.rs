@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::centre::{Centre, DENIED, NAMESPACE, bindings, leases};
-use super::judge::{charge, is_free, judge, total};
+use super::centre::{Centre, DENIED, NAMESPACE, QUOTA, bindings, leases, quota, quotas};
+use super::judge::{Most, charge, is_free, judge, total};
 use super::lender::{self, Action, Says, afford, lease_name, read, stays, write};
 use super::member::{Member, Terms, Word};
 use super::{CLUSTERS, Config, Mutation, Report};
@@ -24,6 +24,10 @@ pub struct World {
     hungry: Option<usize>,
     overall: u64,
     chunk: u64,
+    /// Whether the quota lends anything at all.
+    lends: bool,
+    /// What was charged, and could run, after the last tick.
+    most: Most,
     now_ms: i64,
     pub report: Report,
 }
@@ -43,6 +47,8 @@ impl World {
             hungry: None,
             overall,
             chunk,
+            lends: true,
+            most: Most::default(),
             now_ms: 1_700_000_000_000,
             report: Report { lies: u64::from(lies.is_some()), ..Report::default() },
             rng,
@@ -65,6 +71,7 @@ impl World {
             4..=6 => self.pods(),
             7 => self.misfortune(),
             8 => self.deliver_late(),
+            10 if self.rng.one_in(3) => self.edit()?,
             9 if self.rng.one_in(4) => {
                 self.centre = self.centre.take().map(Centre::restarted);
                 self.report.starts += 1;
@@ -76,9 +83,22 @@ impl World {
                 self.reclaim(cluster)?;
             }
         }
-        let (overall, now_ms) = (self.overall, self.now_ms);
+        // Over a limit that was lowered nothing grows.
+        let charged = self.most.charged.max(self.overall);
+        let most = Most { charged, runs: self.most.runs.max(charged) };
         let centre = self.centre.as_ref().ok_or("there is no control plane")?;
-        judge(centre, &mut self.members, overall, now_ms).map(drop)
+        self.most = judge(centre, &mut self.members, most, self.now_ms)?;
+        Ok(())
+    }
+
+    /// An administrator says that the quota is more, or less, whatever is used of it; and whether it lends.
+    fn edit(&mut self) -> Result<(), String> {
+        self.lends = !self.rng.one_in(3);
+        self.overall = 5 + self.rng.below(40);
+        self.report.raised += u64::from(self.overall > self.most.charged);
+        self.report.lowered += u64::from(self.overall < self.most.charged);
+        let quota = quota(self.overall, self.lends.then_some(self.chunk));
+        self.centre()?.put(&quotas(), QUOTA, quota)
     }
 
     /// Pods come and go, wherever somebody is to let them in.
@@ -150,9 +170,29 @@ impl World {
         self.rng.one_in(7)
     }
 
+    /// What was lent is taken back out of a member that answers, and let go of when that is known.
+    fn end(&mut self, cluster: usize) -> Result<(), String> {
+        if read(self.centre()?, cluster).is_none() || self.rng.one_in(6) {
+            return Ok(());
+        }
+        let member = &mut self.members[cluster];
+        member.withdraw();
+        // Nothing says any more what may run there: what does is the member's own.
+        member.is_excused = true;
+        // The answer may be lost.
+        if self.rng.one_in(8) || self.stops() {
+            return Ok(());
+        }
+        self.report.ended += 1;
+        self.centre()?.delete(&leases(), &lease_name(cluster))
+    }
+
     fn lend(&mut self, cluster: usize) -> Result<(), String> {
         if !self.members[cluster].answers() {
             return Ok(());
+        }
+        if !self.lends {
+            return self.end(cluster);
         }
         let mut lease = match read(self.centre()?, cluster) {
             Some(lease) => lease,
@@ -176,7 +216,8 @@ impl World {
         let says = Says { used: member.says_used(&mut self.rng), waiting: member.says_waiting(&mut self.rng) };
         self.report.waited += u64::from(says.waiting > 0);
         let starve = (self.hungry.is_some_and(|who| who != cluster), self.rng.one_in(2));
-        let Some(action) = lender::decide(lease, told, says, self.chunk, starve) else { return Ok(()) };
+        let is_over = total(self.centre()?) > self.overall;
+        let Some(action) = lender::decide(lease, told, says, self.chunk, starve, is_over) else { return Ok(()) };
         if self.stops() {
             return Ok(());
         }
@@ -212,7 +253,7 @@ impl World {
         }
         let granted = match write(self.centre()?, cluster, wanted, until_ms)? {
             true => Some(wanted),
-            false => match afford(lease.hard, wanted, left) {
+            false => match afford(lease, wanted, left) {
                 Some(granted) if write(self.centre()?, cluster, granted, until_ms)? => Some(granted),
                 _ => None,
             },

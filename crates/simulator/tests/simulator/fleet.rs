@@ -27,6 +27,9 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
             (&mut all.kept_waiting, report.kept_waiting),
             (&mut all.refused, report.refused),
             (&mut all.starts, report.starts),
+            (&mut all.raised, report.raised),
+            (&mut all.lowered, report.lowered),
+            (&mut all.ended, report.ended),
             (&mut all.waited, report.waited),
         ] {
             *sum += one;
@@ -38,7 +41,7 @@ fn what_is_charged_and_lent_never_is_more_than_the_quota() {
         [all.shrunk, all.late, all.refused, all.starts, all.moved, all.kept_waiting],
     ]
     .concat();
-    assert!(all.waited > 0, "nobody waited: {all:?}");
+    let met = [met, vec![all.raised, all.lowered, all.ended, all.waited]].concat();
     assert!(met.iter().all(|times| *times > 0), "not everything happened: {all:?}");
 }
 
