@@ -8,7 +8,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, TOKEN, condition, until, until_gone};
-use super::{api, bindings, clusters, deployment, deployments, edit, placed, policies, quotas};
+use super::{api, bindings, clusters, deployment, deployments, edit, everything, placed, policies, quotas};
 
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
 
@@ -132,4 +132,24 @@ async fn who_tolerates_a_taint_stays_for_as_long_as_it_says() {
 
 fn binding(name: &str) -> String {
     format!("{name}-deployment")
+}
+
+/// A taint by hand says nothing of when it was put there; who tolerates it for a while stays for that while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taint_by_hand_is_tolerated_from_when_it_was_put_there() {
+    let fleet = Fleet::start(&["m1", "m2"], "").await;
+    let mut policy = everything("apps/v1", "Deployment");
+    policy["placement"]["clusterTolerations"] =
+        json!([{"key": "leave", "operator": "Exists", "tolerationSeconds": 600}]);
+    policy["placement"]["replicaScheduling"]["replicaDivisionPreference"] = json!("Aggregated");
+    fleet.create(&policies(), "p", policy).await;
+    fleet.create(&deployments(), "web", deployment(1)).await;
+    let binding = fleet.until(&bindings(), "web-deployment", |one| placed(one).len() == 1).await;
+    let cluster = placed(&binding)[0].clone();
+    let taint = json!({"spec": {"taints": [{"key": "leave", "effect": "NoExecute"}]}});
+    edit(&fleet.client, &clusters(), &cluster, taint).await.expect("a taint");
+    let is_dated = |one: &DynamicObject| one.data["spec"]["taints"][0]["timeAdded"].is_string();
+    fleet.until(&clusters(), &cluster, is_dated).await;
+    let binding = fleet.until(&bindings(), "web-deployment", |_| true).await;
+    assert_eq!(placed(&binding), [cluster]);
 }

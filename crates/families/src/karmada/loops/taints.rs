@@ -7,7 +7,6 @@ use std::time::Duration;
 use kinds::conditions;
 use kinds::fields::{items, text};
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use super::super::Settings;
 use super::super::binding::BindingSpec;
 use super::super::schedule::{Taint, clusters_match, toleration};
 use super::kind::{all, bindings, clusters, is_leaving, namespace_of, taint_policies, within};
-use super::standing::{is_passing, now, now_ms, recorder, tell};
+use super::standing::{Recorder, is_passing, now, now_ms, recorder, tell};
 use super::watch::{Mirror, Watch};
 
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
@@ -95,8 +94,12 @@ impl Taints {
         Ok(rest)
     }
 
-    /// The taints a cluster must have for its conditions, and for what policies say of them.
+    /// The taints a cluster must have for its conditions, and for what policies say of them. Each that evicts says since when it is
+    /// there: who tolerates it for a while does so from then on.
     fn wanted(&self, cluster: &DynamicObject, mut taints: Vec<Value>) -> Vec<Value> {
+        for taint in taints.iter_mut().filter(|taint| taint["effect"] == "NoExecute" && since(taint).is_none()) {
+            taint["timeAdded"] = json!(now());
+        }
         let all = cluster.data["status"].get("conditions");
         let status = |of: &str| all.and_then(|all| conditions::find(all, of)).map_or("", |one| text(one, &["status"]));
         let ready = status("Ready");
@@ -137,17 +140,21 @@ impl Taints {
         let mut tasks: Vec<Value> = items(stored, &["gracefulEvictionTasks"]).to_vec();
         let mode = spec.failover.as_ref().map_or("", |failover| text(failover, &["cluster", "purgeMode"]));
         let had = spec.clusters.iter().find(|target| target.name == cluster);
-        if !tasks.iter().any(|task| task["fromCluster"] == cluster) {
-            tasks.push(json!({
-                "fromCluster": cluster,
-                "purgeMode": if mode.is_empty() { "Gracefully" } else { mode },
-                "replicas": had.map_or(0, |target| target.replicas),
-                "reason": "TaintUntolerated",
-                "producer": "TaintManager",
-                "creationTimestamp": now(),
-                "clustersBeforeFailover": spec.clusters.iter().map(|target| &target.name).collect::<Vec<_>>(),
-            }));
+        // One that an earlier eviction left is of that time; this one's copy stays from now on.
+        let stale = tasks.iter().position(|task| task["fromCluster"] == cluster).map(|at| tasks.remove(at));
+        let mut task = json!({
+            "fromCluster": cluster,
+            "purgeMode": if mode.is_empty() { "Gracefully" } else { mode },
+            "replicas": had.map_or(0, |target| target.replicas),
+            "reason": "TaintUntolerated",
+            "producer": "TaintManager",
+            "creationTimestamp": now(),
+            "clustersBeforeFailover": spec.clusters.iter().map(|target| &target.name).collect::<Vec<_>>(),
+        });
+        if let Some(wish) = stale.as_ref().and_then(|stale| stale.get("suppressDeletion")) {
+            task["suppressDeletion"] = wish.clone();
         }
+        tasks.push(task);
         let patch = Patch::Merge(json!({
             "metadata": {"uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version},
             "spec": {"clusters": kept, "gracefulEvictionTasks": tasks},
@@ -158,6 +165,11 @@ impl Taints {
         tell(&self.recorder, binding, &self.bindings.kind, false, "EvictWorkloadFromClusterSucceed", &note).await;
         Ok(())
     }
+}
+
+/// When a taint was put there, if it says so.
+fn since(taint: &Value) -> Option<i64> {
+    kinds::time::read_ms(text(taint, &["timeAdded"]))
 }
 
 /// Puts a taint there, or takes it away.
@@ -183,7 +195,8 @@ fn until(spec: &BindingSpec, taints: &[Taint]) -> Option<Duration> {
         None => Some(Duration::ZERO),
         Some(toleration) => {
             let seconds = toleration.get("tolerationSeconds").and_then(Value::as_i64)?;
-            let since = taint.time_added.as_deref().and_then(kinds::time::read_ms).unwrap_or(0);
+            // One that does not say is as good as new: it is told to say.
+            let since = taint.time_added.as_deref().and_then(kinds::time::read_ms).unwrap_or_else(now_ms);
             let end = since.saturating_add(seconds.saturating_mul(1000));
             Some(Duration::from_millis(u64::try_from(end.saturating_sub(now_ms())).unwrap_or(0)))
         }
