@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until};
 use super::{
-    TEAM, api, bindings, clusters, create, deployment, deployments, edit, placed, policies, quotas, scheduled,
+    TEAM, api, bindings, clusters, create, deployment, deployments, edit, everything, flink, flinks, placed, policies,
+    quotas, scheduled, told,
 };
 
 fn policy(priority: Option<i32>, names: &[&str]) -> Value {
@@ -159,4 +160,19 @@ async fn who_waits_for_more_keeps_what_it_has() {
         "{}",
         scheduled(&unfit).1
     );
+}
+
+/// Each reason why a template is not applied is told, also one that comes soon after another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_refusal_is_told_in_its_own_words() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4", "memory": "50Gi"}})).await;
+    fleet.create(&policies(), "p", everything("flink.apache.org/v1beta1", "FlinkDeployment")).await;
+    fleet.create(&flinks(), "a", flink::job(3, 3)).await;
+    fleet.until(&bindings(), "a-flinkdeployment", |one| placed(one) == ["m1"]).await;
+    for (workers, sum) in [(4, 9), (5, 11)] {
+        let patch = json!({"spec": {"taskManager": {"replicas": workers}}});
+        edit(&fleet.client, &flinks(), "a", patch).await.expect("a template");
+        told(&fleet.client, "ApplyPolicyFailed", &format!("requested sum {sum}, limit 4.")).await;
+    }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use kinds::conditions;
 use kinds::fields::{items, text};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::runtime::events::Recorder;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ use super::kind::{
     MANAGED, WORK_FINALIZER, cluster_of, clusters, fingerprint, is_leaving, namespace_of, quotas, within,
     work_namespace, works,
 };
-use super::standing::{is_passing, patch_status, recorder, tell};
+use super::standing::{Recorder, is_passing, patch_status, recorder, tell};
 use super::watch::{Mirror, Watch};
 use super::works::create_in;
 

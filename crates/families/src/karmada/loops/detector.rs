@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::events::Recorder;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ use super::kind::{
     BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
     quotas, stays_here, template_mark, whole, within,
 };
-use super::standing::{recorder, tell};
+use super::standing::{Recorder, recorder, tell};
 use super::watch::{Mirror, Watch};
 
 /// How soon what was refused is tried again; what keeps being refused, later each time.

@@ -1,13 +1,19 @@
 //! How an object stands: conditions in its status, and events about it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use kinds::conditions;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{self, Event, EventType, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::kind::{namespace_of, within};
+use super::kind::{fingerprint, namespace_of, within};
+
+/// Words that are remembered, so that the same ones are counted up and not told anew.
+const WORDS_MAX: usize = 1024;
 
 pub fn now() -> String {
     kinds::time::text(jiff::Timestamp::now().as_millisecond())
@@ -22,8 +28,28 @@ pub fn kept_until(after: std::time::Duration) -> String {
     kinds::time::text(now_ms().saturating_add(i64::try_from(after.as_millis()).unwrap_or(i64::MAX)))
 }
 
+/// Who tells events. What is told again in the same words is a series; other words of the same reason are another event, which the
+/// client's recorder would count up without saying them. So each note has a recorder of its own.
+#[derive(Clone)]
+pub struct Recorder {
+    client: Client,
+    controller: &'static str,
+    by_note: Arc<Mutex<HashMap<u64, events::Recorder>>>,
+}
+
+impl Recorder {
+    fn of(&self, note: &str) -> events::Recorder {
+        let mut known = self.by_note.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= WORDS_MAX {
+            known.clear();
+        }
+        let reporter = || Reporter { controller: self.controller.into(), instance: None };
+        known.entry(fingerprint(note)).or_insert_with(|| events::Recorder::new(self.client.clone(), reporter())).clone()
+    }
+}
+
 pub fn recorder(client: &Client, controller: &'static str) -> Recorder {
-    Recorder::new(client.clone(), Reporter { controller: controller.into(), instance: None })
+    Recorder { client: client.clone(), controller, by_note: Arc::default() }
 }
 
 /// Tells an event. One that is lost is no reason to stop.
@@ -42,7 +68,7 @@ pub async fn tell(
         action: reason.into(),
         secondary: None,
     };
-    if let Err(error) = recorder.publish(&event, &object.object_ref(kind)).await {
+    if let Err(error) = recorder.of(note).publish(&event, &object.object_ref(kind)).await {
         tracing::debug!(%error, "an event was not recorded");
     }
 }

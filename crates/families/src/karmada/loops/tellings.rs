@@ -5,11 +5,10 @@ use std::sync::Arc;
 use kube::Client;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::runtime::events::Recorder;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::standing::{is_passing, patch_status, tell};
+use super::standing::{Recorder, is_passing, patch_status, tell};
 
 /// Told at the same time.
 const AT_ONCE: usize = 16;
