@@ -21,6 +21,7 @@ use crate::effects::{Effect, Effects, EventKind};
 use crate::follow::{Bounds, Changed};
 use crate::moments::Moments;
 use crate::object::{Draft, Object, ObjectKey};
+use crate::owned::Owned;
 use crate::policies::Policies;
 use crate::retire::Retired;
 use crate::room::Room;
@@ -66,6 +67,8 @@ pub struct Engine {
     pub(crate) behind: Behind,
     /// Objects that companions were made for.
     pub(crate) companioned: HashMap<SubjectId, ObjectKey>,
+    /// Of objects that may wait: who owns them.
+    pub(crate) owned: Owned,
     /// Objects that were granted in this step what they waited for.
     pub(crate) woken: Vec<ObjectKey>,
     /// Policies whose status names what they count, and what that is.
@@ -249,6 +252,9 @@ impl Engine {
         self.note_leaving(key, &value);
         if self.is_projected(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
+            if self.may_wait(&key.resource) {
+                self.owned.note(object.uid, &value);
+            }
             match status_at {
                 Some(now_ms) if !self.told.contains(&key.resource) => self.status_written(key, now_ms),
                 _ => self.mark_stale(key.clone()),
@@ -286,6 +292,7 @@ impl Engine {
         }
         if self.is_projected(&key.resource) {
             self.subjects.remove(&object.uid);
+            self.owned.forget(object.uid);
             if self.stale.take(&key) == Some(true) {
                 self.effects.status_written.push((key.clone(), false));
             }

@@ -136,7 +136,9 @@ impl Engine {
         while let Some(changed) = self.changed.pop() {
             let of = changed.before.as_ref().map(|before| before.uid);
             let companions = of.into_iter().flat_map(|of| (0..COMPANIONS_MAX).map(move |n| companion_uid(of, n)));
-            work.next.extend(companions.filter_map(|uid| self.subjects.get(&uid).cloned()));
+            // Whoever waits for the sake of what has gone is looked at in the same step.
+            let owned = of.filter(|_| changed.after.is_none()).map_or(&[][..], |of| self.owned.of(of)).iter().copied();
+            work.next.extend(companions.chain(owned).filter_map(|uid| self.subjects.get(&uid).cloned()));
             self.gather_written(&changed, work);
         }
         let mut moved = std::mem::take(&mut self.reached);

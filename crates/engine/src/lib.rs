@@ -33,6 +33,7 @@ mod load;
 mod measured;
 mod moments;
 mod object;
+mod owned;
 mod policies;
 mod put;
 mod record;

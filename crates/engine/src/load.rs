@@ -18,6 +18,7 @@ use crate::identity::named_uid;
 use crate::install::Places;
 use crate::moments::Moments;
 use crate::object::{Object, ObjectKey};
+use crate::owned::Owned;
 use crate::policies::Policies;
 use crate::retire::Retired;
 use crate::room::Room;
@@ -103,6 +104,7 @@ impl Engine {
             reached: Vec::new(),
             behind: Behind::default(),
             companioned: HashMap::new(),
+            owned: Owned::default(),
             woken: Vec::new(),
             counted: CountedObjects::default(),
             staging: None,
@@ -130,6 +132,9 @@ impl Engine {
         let key = &object.key;
         if self.projected_resources.contains(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
+            if self.may_wait(&key.resource) {
+                self.owned.take_up(&object);
+            }
             self.stale.mark(key.clone());
         }
         if key.resource.is("", "namespaces") {

@@ -208,13 +208,15 @@ pub fn admit(request: &mut Admission<'_>) {
     }
 }
 
-/// What a claim must be: gone with the object it was made for, and released where it is on its way out. Its status is the ledger's word, by which others provision: whoever writes one is not heard.
+/// What a claim must be: gone with the object it was made for, or for whose sake it waits, and released where it is on its way out.
+/// Its status is the ledger's word, by which others provision: whoever writes one is not heard.
 pub fn must_be(object: &PolicyObject<'_>, view: &dyn View) -> Must {
     let claim = object.object;
     let must = match company::lives(claim, view) {
         _ if leaves(claim) => released(claim),
         Some(false) => Must::Gone,
-        _ => Must::AsItIs,
+        _ if company::outlived(claim, view) => Must::Gone,
+        _ => company::owned_while_waiting(object, view),
     };
     let Some(stored) = view.get(object.resource, object.namespace, object.name) else { return must };
     let decided = |claim: &Value| stored.get("status").is_some() && stored.get("status") != claim.get("status");

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use kinds::fields::{at, given, text};
+use kinds::fields::{at, given, items, text};
 use ledger::SubjectId;
 use rules::cel::aside;
 use serde_json::{Value, json};
@@ -22,7 +22,8 @@ use super::template::Inputs;
 use super::trigger::Speaks;
 use crate::capsule::{Resolved, Target};
 use crate::{
-    Admission, COMPANIONS_MAX, Change, Companion, Company, Origin, Place, Refusal, View, World, Writing, companion_uid,
+    Admission, COMPANIONS_MAX, Change, Companion, Company, Must, Origin, Place, PolicyObject, Refusal, View, World,
+    Writing, companion_uid,
 };
 
 /// Who writes, and what, as expressions see it.
@@ -173,6 +174,39 @@ pub fn lets_go(change: &Change<'_>) -> bool {
 /// Whether the object is there that a claim was made for, if it was made for one.
 pub fn lives(claim: &Value, view: &dyn View) -> Option<bool> {
     made_for(claim).map(|of| view.lives(of))
+}
+
+/// The reference by which a claim is owned by the object it is for, where it is.
+fn own_reference(claim: &Value) -> Option<&Value> {
+    let uid = Some(text(claim, &["spec", "resourceRef", "uid"])).filter(|uid| !uid.is_empty())?;
+    items(claim, &["metadata", "ownerReferences"]).iter().find(|owner| text(owner, &["uid"]) == uid)
+}
+
+fn waits(claim: &Value, view: &dyn View) -> bool {
+    kinds::uid::parse(text(claim, &["metadata", "uid"])).is_some_and(|uid| view.waits(uid))
+}
+
+/// Whether a claim waits for the sake of an object that is gone: between its deletion and the collection of what it owned nobody
+/// may be served for it.
+pub fn outlived(claim: &Value, view: &dyn View) -> bool {
+    own_reference(claim).is_some() && waits(claim, view) && object_of(claim, view).is_none()
+}
+
+/// A claim that waits stays its object's: it is nothing without it, and cannot be left behind as an orphan.
+pub fn owned_while_waiting(object: &PolicyObject<'_>, view: &dyn View) -> Must {
+    let claim = object.object;
+    if own_reference(claim).is_some() || !waits(claim, view) {
+        return Must::AsItIs;
+    }
+    let Some(stored) = view.get(object.resource, object.namespace, object.name) else { return Must::AsItIs };
+    let uid = |claim: &Value| text(claim, &["spec", "resourceRef", "uid"]).to_owned();
+    let Some(owner) = own_reference(&stored).filter(|_| uid(&stored) == uid(claim)) else { return Must::AsItIs };
+    let mut owned = claim.clone();
+    match owned["metadata"]["ownerReferences"].as_array_mut() {
+        Some(owners) => owners.push(owner.clone()),
+        None => owned["metadata"]["ownerReferences"] = json!([owner]),
+    }
+    Must::Be(owned)
 }
 
 fn object_of(claim: &Value, view: &dyn View) -> Option<Arc<Value>> {

@@ -123,8 +123,8 @@ impl Family for Datum {
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
         match cause {
             Cause::Written(change) if CLAIMS.is(change.resource) => {
-                // Only one that is on its way out has to be anything else.
-                let leaves = change.new.is_some_and(claim::leaves);
+                // Only one that is on its way out, or waits for what is no more, has to be anything else.
+                let leaves = change.new.is_some_and(|claim| claim::leaves(claim) || company::outlived(claim, view));
                 leaves.then(|| Affected::Object(place_of(change))).into_iter().collect()
             }
             Cause::Written(change) => {

@@ -2,6 +2,7 @@
 
 mod denials;
 mod meters;
+mod orphans;
 mod other;
 mod outbox;
 mod parallel;

@@ -202,6 +202,70 @@ fn a_claim_for_an_object_that_is_there_is_owned_by_it() {
 }
 
 #[test]
+fn a_policy_that_cannot_be_read_lets_nothing_in() {
+    let mut desk = two();
+    desk.thing("before", "gold").unwrap();
+    desk.store(&claim_policies(), "", "p", policy(&["object.data.tier >"], NAME));
+    for name in ["a", "before"] {
+        let refused = desk.thing(name, "silver").unwrap_err();
+        let expected =
+            "policy \"p\" cannot be read, and it is not known what it asks: spec.trigger.constraints[0].expression";
+        assert!(refused.starts_with(expected), "{refused}");
+    }
+    desk.restart();
+    desk.thing("a", "gold").unwrap_err();
+    desk.delete(&things(), "proj-abc", "before").unwrap();
+    // Nobody else is kept from anything, and switched off it asks for nothing.
+    desk.apply(&resource("secrets"), "proj-abc", "s", json!({})).unwrap();
+    let mut off = policy(&["object.data.tier >"], NAME);
+    off["spec"]["disabled"] = json!(true);
+    desk.delete(&claim_policies(), "", "p").unwrap();
+    desk.store(&claim_policies(), "", "p", off);
+    desk.thing("a", "gold").unwrap();
+    assert_eq!(desk.made(), Vec::<String>::new());
+}
+
+#[test]
+fn nobody_is_served_for_what_is_no_more() {
+    for way in ["deleted", "orphaned", "restarted"] {
+        let mut desk = two();
+        for name in ["a", "b", "c", "d"] {
+            desk.apply(&things(), "proj-abc", name, json!({"apiVersion": "v1", "kind": "ConfigMap"})).unwrap();
+            let mut claim = claim(&[(COUNT, "1")], json!({}));
+            claim["spec"]["resourceRef"] = json!({"kind": "ConfigMap", "name": name});
+            desk.apply(&claims(), "proj-abc", name, claim).unwrap();
+        }
+        for (name, phase) in [("b", "Granted/QuotaAvailable"), ("c", "Denied/QuotaExceeded")] {
+            assert_eq!(desk.phase("proj-abc", name), phase);
+        }
+        match way {
+            // As the collector does before it lets go of the owner. Who has what it wants may be left behind, who waits may not.
+            "orphaned" => {
+                for name in ["b", "c"] {
+                    let mut orphan = desk.projected(&claims(), "proj-abc", name);
+                    orphan["metadata"]["ownerReferences"] = json!([]);
+                    desk.apply(&claims(), "proj-abc", name, orphan).unwrap();
+                }
+            }
+            "restarted" => desk.restart(),
+            _ => {}
+        }
+        for name in ["b", "c"] {
+            desk.delete(&things(), "proj-abc", name).unwrap();
+        }
+        // No collector has come by yet: what was granted is granted, who waited does not any more.
+        assert_eq!(desk.made(), ["a", "b", "d"], "{way}");
+        desk.take_records();
+        let more = grant("Project", "proj-abc", &[limit(COUNT, &[("9", json!({}))])]);
+        desk.apply(&grants(), "proj-abc", "g", more).unwrap();
+        assert_eq!(desk.drawn("project-proj-abc", COUNT), "3/9", "{way}");
+        assert_eq!(desk.phase("proj-abc", "d"), "Granted/QuotaAvailable", "its object is there");
+        desk.restart();
+        assert_eq!(desk.made(), ["a", "b", "d"], "{way}");
+    }
+}
+
+#[test]
 fn what_is_scaled_to_nothing_asks_for_nothing() {
     let mut desk = two();
     let mut sized = policy(&[], NAME);
