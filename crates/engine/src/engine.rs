@@ -33,6 +33,8 @@ use crate::stale::Stale;
 pub struct Engine {
     pub(crate) families: Families,
     pub(crate) policy_resources: HashSet<GroupResource>,
+    /// Those that nobody makes but a step.
+    pub(crate) made: HashSet<GroupResource>,
     pub(crate) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
     pub(crate) meaning: HashSet<GroupResource>,

@@ -60,10 +60,11 @@ impl Engine {
                 format!("there are {CLAIMS_MAX} claims in namespace \"{}\" already, which is the most", key.namespace);
             return Err(self.refusal(key, why));
         }
-        if !is_policy {
+        if !is_policy || self.made.contains(&key.resource) {
             return Ok(());
         }
-        let there = self.policy_resources.iter().map(|resource| self.objects_in(resource, &key.namespace).count());
+        let written = self.policy_resources.difference(&self.made);
+        let there = written.map(|resource| self.objects_in(resource, &key.namespace).count());
         if there.sum::<usize>() < POLICIES_MAX {
             return Ok(());
         }

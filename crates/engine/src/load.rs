@@ -77,6 +77,7 @@ impl Engine {
             recorded: families.resources(|manifest| manifest.recorded),
             checked: families.resources(|manifest| manifest.checked),
             checks_everything,
+            made: families.resources(|manifest| manifest.made),
             families,
             policy_resources,
             projected_resources,

@@ -18,6 +18,7 @@ mod audit;
 mod behind;
 mod claims;
 mod company;
+mod datum;
 mod edits;
 mod expressions;
 mod foresight;

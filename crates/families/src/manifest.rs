@@ -29,6 +29,9 @@ pub struct Manifest {
     pub definitions: fn() -> Vec<Value>,
     /// Resources whose objects are policies of this family.
     pub policies: Plurals,
+    /// Policies that nobody makes but the steps that write what they are made of. They are not counted among those of which there may
+    /// be so many: each looks into namespaces of its own.
+    pub made: Plurals,
     /// Resources besides the policies whose status is a projection of the ledger (claims, say).
     pub projected: Plurals,
     /// Policies of whose status others tell a part: what the ledger knows of it is right for readers in the very commit. Elsewhere a
@@ -72,6 +75,7 @@ impl Manifest {
         name: "",
         definitions: Vec::new,
         policies: &[],
+        made: &[],
         projected: &[],
         told: &[],
         naming: &[],

@@ -100,6 +100,7 @@ static MANIFEST: Manifest = Manifest {
     name: "datum",
     definitions: definitions::definitions,
     policies: &[EFFECTIVE],
+    made: &[EFFECTIVE],
     projected: &[CLAIMS, GRANTS, DEFINITIONS],
     shaped: &[EFFECTIVE, CLAIMS, GRANTS, NAMESPACES],
     watched: &[NAMESPACES, GRANTS, PROJECTS, ORGANIZATIONS, GRANT_POLICIES, PLANS, DEFINITIONS, EFFECTIVE, CLAIMS],
