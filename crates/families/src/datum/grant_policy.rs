@@ -12,11 +12,11 @@ use rules::cel::{Budget, within};
 use serde_json::{Map, Value, json};
 
 use super::claim_policy::POLICY_LABEL;
-use super::entity::{Entity, Level, plan_of};
+use super::entity::{Entity, Level, plan_of, project_of};
 use super::template::{Inputs, Template};
 use super::trigger::{Speaks, Trigger};
-use super::{GRANT_POLICIES, GRANTS, GROUP, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
-use crate::{Change, Must, Parsed, Place, View, World};
+use super::{GRANT_POLICIES, GRANTS, GROUP, NAMESPACES, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
+use crate::{Change, Must, Parsed, Place, Refusal, View, World};
 
 /// Says that a grant was made, and by what.
 const PLAN_LABEL: &str = "quota.datumapis.com/plan";
@@ -102,14 +102,60 @@ pub fn home(entity: &Entity) -> String {
     }
 }
 
-/// Whose home a namespace is, where there is such a project or organization.
+/// What a namespace of this name would be the home of: names that begin as those of organizations' homes are for nothing else.
+fn meant(namespace: &str) -> Entity {
+    match namespace.strip_prefix(ORGANIZATION_NAMESPACE) {
+        Some(organization) => Entity::organization(organization),
+        None => Entity::project(namespace),
+    }
+}
+
+fn object_of(entity: &Entity, world: &dyn World) -> Option<Arc<Value>> {
+    let resource = if entity.level == Level::Project { PROJECTS } else { ORGANIZATIONS };
+    world.get(&resource.resource(), "", &entity.name)
+}
+
+/// Whose home a namespace is, where there is such a project or organization. One that is there is an organization's only if that
+/// owns it, and a project's only if it is no other project's: what was somebody else's before stays that.
 fn at_home(namespace: &str, world: &dyn World) -> Option<(Entity, Arc<Value>)> {
-    let project = world.get(&PROJECTS.resource(), "", namespace).map(|object| (Entity::project(namespace), object));
-    project.or_else(|| {
-        let name = namespace.strip_prefix(ORGANIZATION_NAMESPACE)?;
-        let object = world.get(&ORGANIZATIONS.resource(), "", name)?;
-        Some((Entity::organization(name), object))
-    })
+    let entity = meant(namespace);
+    let object = object_of(&entity, world)?;
+    let stored = world.get(&NAMESPACES.resource(), "", namespace);
+    let is_its = stored.is_none_or(|stored| match entity.level {
+        Level::Project => project_of(&stored) == entity.name,
+        Level::Organization => is_owned(&stored, &object),
+    });
+    is_its.then_some((entity, object))
+}
+
+fn is_owned(namespace: &Value, owner: &Value) -> bool {
+    let uid = text(owner, &["metadata", "uid"]);
+    items(namespace, &["metadata", "ownerReferences"]).iter().any(|one| text(one, &["uid"]) == uid)
+}
+
+/// A project whose namespace would be an organization's home has none.
+pub fn project_errors(name: &str) -> Vec<FieldError> {
+    let is_taken = name.starts_with(ORGANIZATION_NAMESPACE);
+    let why = format!("names that begin with {ORGANIZATION_NAMESPACE:?} are those of organizations' namespaces");
+    is_taken.then(|| FieldError::invalid("metadata.name", name, why)).into_iter().collect()
+}
+
+/// A new organization does not take over a namespace that somebody made before.
+pub fn check_home(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+    let Some(new) = change.new.filter(|_| change.old.is_null()) else { return Ok(()) };
+    let home = home(&Entity::organization(change.name));
+    match view.get(&NAMESPACES.resource(), "", &home).is_some_and(|stored| !is_owned(&stored, new)) {
+        true => Err(Refusal::conflict(format!("its home would be namespace {home:?}, which is there and not its own"))),
+        false => Ok(()),
+    }
+}
+
+/// Whose home a namespace would come to be by this write, though it was not made for that.
+pub fn enters_home(change: &Change<'_>, world: &dyn World) -> Option<Entity> {
+    let entity = meant(change.name);
+    let object = object_of(&entity, world).filter(|_| entity.level == Level::Organization)?;
+    let comes = change.old.is_null() || !is_owned(change.old, &object);
+    change.new.filter(|_| comes).is_some_and(|new| change.old.is_null() || is_owned(new, &object)).then_some(entity)
 }
 
 /// Everything made that a written object may change.
@@ -126,11 +172,15 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         return places;
     }
     if change.resource.is("", "namespaces") {
-        // A home that comes after its project gets what is made in it.
-        let Some((entity, _)) = at_home(change.name, view).filter(|_| change.new.is_some() && change.old.is_null())
-        else {
-            return Vec::new();
+        // What is made in a home comes and goes with whose it is.
+        let entity = meant(change.name);
+        let whose = |namespace: &Value| {
+            (project_of(namespace).to_owned(), given(namespace, &["metadata", "ownerReferences"]).cloned())
         };
+        let changed = change.new.is_some_and(|new| change.old.is_null() || whose(change.old) != whose(new));
+        if !changed || object_of(&entity, view).is_none() {
+            return Vec::new();
+        }
         let mut places = vec![grant(&entity, FROM_PLAN)];
         places.extend(policies(view).iter().map(|policy| grant(&entity, &format!("{FROM_POLICY}{}", policy.name))));
         return places;

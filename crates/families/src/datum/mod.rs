@@ -107,6 +107,7 @@ static MANIFEST: Manifest = Manifest {
     accompanies: true,
     meaning: &[DEFINITIONS],
     metrics: metrics::ALL,
+    checked: &[ORGANIZATIONS],
     recorded: &[CLAIMS],
     records_refusals: true,
     ..Manifest::EMPTY
@@ -175,6 +176,7 @@ impl Family for Datum {
             resource if DEFINITIONS.is(resource) => catalog::check(change, view),
             resource if CLAIMS.is(resource) => company::check(change, view),
             resource if EFFECTIVE.is(resource) => effective::check(change, view),
+            resource if ORGANIZATIONS.is(resource) => grant_policy::check_home(change, view),
             _ => Ok(()),
         }
     }
@@ -218,6 +220,7 @@ impl Family for Datum {
                 grant_policy::GrantPolicy::read(request.object).err().unwrap_or_default()
             }
             resource if PLANS.is(resource) => grant_policy::plan_errors(request.object),
+            resource if PROJECTS.is(resource) && request.old.is_none() => grant_policy::project_errors(request.name),
             _ => Vec::new(),
         };
         errors.into()
@@ -351,12 +354,14 @@ fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         let project = |namespace: &Value| entity::project_of(namespace).to_owned();
         let Some(new) = change.new.map(project) else { return Vec::new() };
         let old = (!change.old.is_null()).then(|| project(change.old));
-        // A namespace of its own is nobody else's business, unless there is a project of that name already.
-        let is_own = old.is_none() && new == change.name && world.get(&PROJECTS.resource(), "", &new).is_none();
-        if is_own || old.as_ref() == Some(&new) {
-            return Vec::new();
-        }
-        return old.iter().chain([&new]).map(|project| right("move", &entity::Entity::project(project))).collect();
+        // A namespace of its own is nobody else's business, unless anything of a project of that name is there already.
+        let is_own = old.is_none() && new == change.name && !exists(&entity::Entity::project(&new), world);
+        let moves = (!is_own && old.as_ref() != Some(&new)).then(|| old.into_iter().chain([new]));
+        let moves = moves.into_iter().flatten().map(|project| entity::Entity::project(&project));
+        return moves.chain(grant_policy::enters_home(change, world)).map(|entity| right("move", &entity)).collect();
+    }
+    if DEFINITIONS.is(change.resource) {
+        return change.new.map_or_else(Vec::new, |new| rights_of_definition(change.old, new));
     }
     // An object on its way out may stay for as long as anybody likes who may write a finalizer: its claim is let go of by whom the
     // project trusts to know that nothing is left of it.
@@ -369,6 +374,29 @@ fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         return rights_of_entity(change);
     }
     Vec::new()
+}
+
+/// Whether a project is there in any way: as an object, by what is granted to it, or by the namespaces it has.
+fn exists(project: &entity::Entity, world: &dyn World) -> bool {
+    world.get(&PROJECTS.resource(), "", &project.name).is_some()
+        || effective::stored(project, world).is_some()
+        || !effective::grants_of(project, world).is_empty()
+        || !entity::Entities::of(world).namespaces(&project.name).is_empty()
+}
+
+/// What opens a meter is sent to the address that a definition names: whoever names either has to be one who may read the secret.
+fn rights_of_definition(old: &Value, new: &Value) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for field in ["usageSource", "usageSink"] {
+        let said = |object: &Value, path: &str| given(object, &["spec", field, path]).cloned();
+        let Some(secret) = said(new, "credentialsRef") else { continue };
+        if ["type", "endpoint", "credentialsRef"].into_iter().any(|path| said(old, path) != said(new, path)) {
+            let named = |field: &str| text(&secret, &[field]).to_owned();
+            let (resource, namespace, name) = (GroupResource::core("secrets"), named("namespace"), named("name"));
+            rights.push(Right { verb: "get", resource, namespace, name });
+        }
+    }
+    rights
 }
 
 /// Whoever may write on a project does not by that join an organization, or leave it, nor choose its plan: both are quota.

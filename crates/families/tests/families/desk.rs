@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{Draft, Expect, ObjectKey, Recount, Refused, Write, WriteKind};
 use families::metrics::{Samples, Survey};
-use families::{Admission, BalanceLine, Balances, Families, Family, Operation, Origin, Settings};
+use families::{Admission, BalanceLine, Balances, Change, Families, Family, Operation, Origin, PolicyObject, Settings};
 use kinds::field_error::{FieldError, join};
 use ledger::SubjectId;
 use rules::GroupResource;
@@ -132,6 +132,24 @@ impl Desk {
             |family: &Arc<dyn Family>| family.validate(&request(key, old, &mut object, &origin), &view).errors;
         let errors: Vec<FieldError> = self.families.iter().flat_map(validate).collect();
         if errors.is_empty() { Ok(object) } else { Err(join(&errors)) }
+    }
+
+    /// What a stored policy is made into: its accounts, and a fingerprint of all that decides whom it charges how much.
+    pub fn compiled(&self, of: &GroupResource, name: &str) -> (Vec<String>, Vec<u8>) {
+        let object = self.desk.get(&ObjectKey::new(of.clone(), "", name)).unwrap().value();
+        let policy = PolicyObject { resource: of, namespace: "", name, object: &object, in_force: None };
+        let family = self.families.of_policy(of).unwrap();
+        let compiled = family.compile(&policy, &self.desk.engine.view(self.now_ms)).ok().unwrap();
+        (compiled.accounts.iter().map(|account| account.resource.to_string()).collect(), compiled.fingerprint)
+    }
+
+    /// What else than the right to make it a write takes of its author: `verb resource namespace/name`.
+    pub fn rights(&self, of: &GroupResource, namespace: &str, name: &str, new: Option<&Value>) -> Vec<String> {
+        let old = self.desk.get(&ObjectKey::new(of.clone(), namespace, name)).map_or(Value::Null, |old| old.value());
+        let change = Change { resource: of, namespace, name, old: &old, new, origin: &self.origin };
+        let view = self.desk.engine.view(self.now_ms);
+        let rights = self.families.iter().flat_map(|family| family.rights(&change, &view));
+        rights.map(|one| format!("{} {} {}/{}", one.verb, one.resource, one.namespace, one.name)).collect()
     }
 
     fn write(&mut self, (key, kind): (ObjectKey, WriteKind)) -> Result<(), String> {

@@ -247,7 +247,9 @@ fn judge_plans(durable: &Durable) -> Result<(), String> {
         let name = &project.key.name;
         let plan = project.value["spec"]["plan"].as_str().unwrap_or("");
         let plan = durable.get(GROUP, "quotaplans", "", plan).map(|plan| &plan.value["spec"]["limits"]);
-        let home = durable.get("", "namespaces", "", name);
+        // A namespace of another project is nobody's home.
+        let is_its = durable.stored().project_of(name).as_deref() == Some(name);
+        let home = durable.get("", "namespaces", "", name).filter(|_| is_its);
         let is_open = home.is_some_and(|home| !home.value["metadata"]["deletionTimestamp"].is_string());
         let grant = durable.get(GROUP, "resourcequotagrants", name, "plan").map(|grant| &grant.value["spec"]["limits"]);
         if is_open && grant != plan {

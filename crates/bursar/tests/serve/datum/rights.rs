@@ -163,6 +163,177 @@ fn whoever_may_write_on_a_project_makes_no_quota_of_it() {
     }
 }
 
+/// One of each kind.
+const ALL: &str = r#"
+apiVersion: quota.datumapis.com/v1alpha1
+kind: ServiceQuotaDefinition
+metadata: {name: one}
+spec: {serviceRef: {name: s}, resourceName: x.example.com/a, unit: count, defaultLimit: {value: 7}}
+---
+apiVersion: quota.datumapis.com/v1alpha1
+kind: ResourceQuotaGrant
+metadata: {name: one, namespace: shop}
+spec: {resourceRef: {kind: Project, name: shop}, limits: [{name: x.example.com/a, buckets: [{value: 5}]}]}
+---
+apiVersion: quota.datumapis.com/v1alpha1
+kind: ResourceQuotaClaim
+metadata: {name: one, namespace: shop}
+spec: {resourceRef: {kind: Thing, name: thing}, resources: [{name: x.example.com/a, quantity: 3}]}
+---
+apiVersion: quota.datumapis.com/v1alpha1
+kind: ClaimCreationPolicy
+metadata: {name: one}
+spec:
+  trigger: {resource: {apiVersion: v1, kind: Secret}, constraints: [{expression: "object.metadata.name == 'counted'"}]}
+  target: {resourceClaimTemplate: {spec: {resources: [{name: x.example.com/a, quantity: 1}]}}}
+---
+apiVersion: quota.datumapis.com/v1alpha1
+kind: GrantCreationPolicy
+metadata: {name: one}
+spec:
+  trigger: {resource: {apiVersion: resources.datumapis.com/v1alpha1, kind: Project}}
+  target: {resourceGrantTemplate: {spec: {limits: [{name: x.example.com/a, buckets: [{value: 1}]}]}}}
+"#;
+
+#[test]
+fn each_kind_has_a_short_name_and_columns() {
+    let server = Server::start();
+    server.kubectl_with("apply -f -", STATE);
+    server.kubectl_with("apply -f -", ENTITIES);
+    server.kubectl_with("apply -f -", ALL);
+    for (short, headers, row) in [
+        ("sqd", "NAME RESOURCE UNIT DEFAULT READY REASON AGE", "one x.example.com/a count 7 True DefinitionActive"),
+        ("rqg -n shop", "NAME KIND FOR READY REASON AGE", "one Project shop True GrantActive"),
+        ("rqc -n shop", "NAME PHASE REASON FOR AGE", "one Granted QuotaAvailable thing"),
+        ("eqg project-shop", "NAME KIND FOR GRANTS GRANTED WAITING AGE", "project-shop Project shop 1 1 0"),
+        ("ccp", "NAME KIND DISABLED AGE", "one Secret false"),
+        ("gcp", "NAME KIND DISABLED AGE", "one Project false"),
+        ("plan", "NAME SHOWN AGE", "unlimited"),
+        ("proj poor", "NAME ORGANIZATION PLAN AGE", "poor"),
+        ("org", "NAME PLAN AGE", "rich"),
+    ] {
+        let line = |text: &str, at: usize| -> String {
+            text.lines().nth(at).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let shown = server.until(&format!("get {short}"), |text| line(text, 1).starts_with(row));
+        assert_eq!(line(&shown, 0), headers, "{short}:\n{shown}");
+    }
+}
+
+#[test]
+fn a_namespace_enters_a_project_by_leave_alone() {
+    let server = Server::start();
+    server.kubectl_with("apply -f -", STATE);
+    server.kubectl_with("apply -f -", ENTITIES);
+    let role = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: namespaces}
+rules: [{apiGroups: [""], resources: [namespaces], verbs: [create, get, patch, update]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: namespaces}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: namespaces}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: maker}]
+"#;
+    server.kubectl_with("apply -f -", role);
+    // A project may be there by a grant alone, or by a namespace that says it is of it.
+    let grant = "apiVersion: quota.datumapis.com/v1alpha1\nkind: ResourceQuotaGrant\nmetadata: {name: g, namespace: bank}\n\
+                 spec: {resourceRef: {kind: Project, name: granted}, limits: [{name: x.example.com/a, buckets: [{value: 5}]}]}\n";
+    server.kubectl_with("create -f -", grant);
+    server.kubectl("label namespace bank resources.datumapis.com/project=labelled");
+    // Its project has a home, which is not missed while the project is there.
+    server.kubectl("delete namespace poor");
+    let namespace = |name: &str, labels: &str| {
+        let object = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n");
+        server.try_kubectl("create -f - --as=maker", &object)
+    };
+    for (name, labels, wanted) in [
+        ("mine", "", None),
+        ("poor", "", Some("poor")),
+        ("granted", "", Some("granted")),
+        ("labelled", "", Some("labelled")),
+        ("other", "resources.datumapis.com/project: poor", Some("poor")),
+        ("organization-rich", "", None),
+    ] {
+        let (is_done, _, err) = namespace(name, labels);
+        let is_refused = err.contains("cannot move resource") || err.contains("AlreadyExists");
+        assert_eq!(is_done, wanted.is_none() && name != "organization-rich", "{name}: {err}");
+        assert!(is_done || is_refused, "{name}: {err}");
+        assert!(wanted.is_none_or(|project| err.contains(&format!("\"{project}\""))), "{name}: {err}");
+    }
+    let label = |of: &str| {
+        let line = format!("label namespace mine resources.datumapis.com/project={of} --overwrite --as=maker");
+        server.try_kubectl(&line, "")
+    };
+    let (is_done, _, err) = label("poor");
+    assert!(!is_done && err.contains("cannot move resource \"projects\""), "{err}");
+    server.kubectl("label namespace mine resources.datumapis.com/project=poor");
+    let (is_done, _, err) = label("mine");
+    assert!(!is_done && err.contains("cannot move resource \"projects\""), "out of it is a move as well: {err}");
+}
+
+#[test]
+fn whoever_names_a_secret_for_a_meter_may_read_it() {
+    let server = Server::start();
+    server.kubectl_with("apply -f -", STATE);
+    server.kubectl("create secret generic key -n bank --from-literal=token=t");
+    let definition = "apiVersion: quota.datumapis.com/v1alpha1\nkind: ServiceQuotaDefinition\nmetadata: {name: one}\n\
+        spec: {serviceRef: {name: s}, resourceName: x.example.com/a, unit: count, usageSource: {type: Prometheus, \
+        endpoint: 'http://127.0.0.1:1', meter: m, credentialsRef: {namespace: bank, name: key}}}\n";
+    let (is_done, _, err) = server.try_kubectl("create -f - --as=staff", definition);
+    assert!(!is_done && err.contains("cannot get resource \"secrets\""), "{err}");
+    server.kubectl_with("create -f -", definition);
+    // Who has no right on the secret may write all else of it, but not say where it is sent.
+    server.kubectl("patch sqd one --type=merge -p '{\"spec\":{\"description\":\"x\"}}' --as=staff");
+    let elsewhere =
+        "patch sqd one --type=merge -p '{\"spec\":{\"usageSource\":{\"endpoint\":\"http://evil\"}}}' --as=staff";
+    let (is_done, _, err) = server.try_kubectl(elsewhere, "");
+    assert!(!is_done && err.contains("cannot get resource \"secrets\""), "{err}");
+}
+
+const OWN: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: quota-of-shop}
+rules:
+- apiGroups: [quota.datumapis.com]
+  resources: [effectivequotagrants]
+  resourceNames: [project-shop]
+  verbs: [get, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: quota-of-shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: quota-of-shop}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
+"#;
+
+#[test]
+fn a_tenant_without_a_grant_sees_what_its_project_uses() {
+    let server = Server::start();
+    server.kubectl_with("apply -f -", STATE);
+    server.kubectl_with("apply -f -", COUNTED);
+    server.kubectl_with("apply -f -", OWN);
+    for (wish, may) in [
+        ("get effectivequotagrants/project-shop", true),
+        ("get effectivequotagrants/project-bank", false),
+        ("list effectivequotagrants", false),
+        ("update effectivequotagrants/project-shop", false),
+    ] {
+        let (is_allowed, _, err) = server.try_kubectl(&format!("auth can-i {wish} --as=viewer"), "");
+        assert_eq!(is_allowed, may, "{wish}: {err}");
+    }
+    server.kubectl("create configmap counted-one -n shop --as=owner");
+    let used = "get eqg project-shop --as=viewer -o jsonpath={.status.resources[0].buckets[0].used}";
+    server.until(used, |text| text == "1");
+    // It fits or it is refused, with the numbers, for kubectl as for anybody.
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: counted-two, namespace: shop}\n";
+    let (is_done, _, err) = server.try_kubectl("apply -f - --as=owner", map);
+    assert!(!is_done && err.contains("x.example.com/maps: requested 1, used 1, limit 1"), "{err}");
+}
+
 const COUNTED: &str = r#"
 apiVersion: quota.datumapis.com/v1alpha1
 kind: ServiceQuotaDefinition

@@ -14,6 +14,8 @@ mod measured;
 mod meters;
 mod policies;
 mod records;
+mod rights;
+mod told;
 
 const CPU: &str = "compute.datumapis.com/instances/cpu";
 const MEMORY: &str = "compute.datumapis.com/instances/memoryAllocated";
