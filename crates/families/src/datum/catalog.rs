@@ -185,8 +185,6 @@ pub fn invalid_reason(errors: &[FieldError]) -> &'static str {
 #[derive(Debug, Default)]
 pub struct Catalog {
     by_name: BTreeMap<String, Arc<Definition>>,
-    /// The same for all that decides what is charged.
-    pub digest: String,
 }
 
 impl Catalog {
@@ -214,9 +212,7 @@ impl Catalog {
             // Of two that say the same name, which no check lets in, the first by its own name is meant.
             by_name.entry(one.resource_name.clone()).or_insert(one);
         }
-        let said = |one: &Arc<Definition>| format!("{}\0{}\0{:?}", one.resource_name, one.unit_name, one.dimensions);
-        let digest = by_name.values().map(said).collect::<Vec<_>>().join("\n");
-        Catalog { by_name, digest }
+        Catalog { by_name }
     }
 
     pub fn get(&self, resource_name: &str) -> Option<&Arc<Definition>> {

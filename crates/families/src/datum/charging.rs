@@ -77,16 +77,17 @@ impl Measure for ClaimRule {
         if self.table.entity.level == Level::Project {
             out.charge(CLAIMS_AT, one, Format::DecimalSi);
         }
-        let parts = subject.memo(|subject| Parts::read(subject.object, &self.table.catalog));
-        let Parts { claim, invalid } = &*parts;
+        let read = |subject: &Subject<'_>| Parts::read(subject.object, &self.table.catalog);
+        let known = subject.memo(|subject| (self.table.catalog.clone(), read(subject)));
+        // While definitions change some tables know the old ones still.
+        let own = (!Arc::ptr_eq(&known.0, &self.table.catalog)).then(|| read(subject));
+        let Parts { claim, invalid } = own.as_ref().unwrap_or(&known.1);
         // What is granted and cannot be counted any more takes the rest of the claim out of no count.
-        if !invalid.is_empty() {
-            out.charge(UNCOVERED_AT, one, Format::DecimalSi);
-        }
+        let mut is_covered = !invalid.iter().any(|one| self.table.minds(one.resource.as_deref()));
         for request in &claim.requests {
             match self.table.cover(claim, request, subject.namespace) {
                 Cover::Elsewhere => {}
-                Cover::Nobody { .. } => out.charge(UNCOVERED_AT, one, Format::DecimalSi),
+                Cover::Nobody { .. } => is_covered = false,
                 Cover::Here(limited, dimensions) => {
                     for (bucket, decides) in limited.matching(&dimensions) {
                         match decides {
@@ -96,6 +97,9 @@ impl Measure for ClaimRule {
                     }
                 }
             }
+        }
+        if !is_covered {
+            out.charge(UNCOVERED_AT, one, Format::DecimalSi);
         }
         Ok(())
     }

@@ -44,6 +44,8 @@ pub struct Claim {
 pub struct Invalid {
     pub reason: &'static str,
     pub message: String,
+    /// The resource that cannot be counted; none where it is the claim as a whole.
+    pub resource: Option<String>,
 }
 
 /// What of a claim can be counted, and what is wrong with the rest.
@@ -59,12 +61,12 @@ impl Parts {
         let reference = |field: &str| text(object, &["spec", "resourceRef", field]);
         if reference("kind").is_empty() || reference("name").is_empty() {
             let message = "spec.resourceRef: kind and name are required".into();
-            invalid.push(Invalid { reason: "InvalidResourceRef", message });
+            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None });
         }
         let listed = items(object, &["spec", "resources"]);
         if listed.is_empty() || listed.len() > RESOURCES_MAX {
             let message = format!("spec.resources: must have 1 to {RESOURCES_MAX} entries");
-            invalid.push(Invalid { reason: "InvalidResourceRef", message });
+            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None });
         }
         let mut requests: Vec<Request> = Vec::with_capacity(listed.len());
         for (index, entry) in listed.iter().take(RESOURCES_MAX).enumerate() {
@@ -86,8 +88,8 @@ impl Parts {
 
 impl Request {
     fn read(index: usize, entry: &Value, object: &Value, catalog: &Catalog) -> Result<Request, Invalid> {
-        let invalid = |reason, message: String| Err(Invalid { reason, message });
         let name = text(entry, &["name"]);
+        let invalid = |reason, message: String| Err(Invalid { reason, message, resource: Some(name.to_owned()) });
         let Some(definition) = catalog.get(name) else {
             let why = format!("spec.resources[{index}].name: no ServiceQuotaDefinition defines {name:?}");
             return invalid("UnknownResourceName", why);

@@ -138,6 +138,7 @@ impl Family for Datum {
                 }
                 if DEFINITIONS.is(change.resource) {
                     affected.extend(grants_that_name(change, view));
+                    affected.extend(all_waiting(view));
                 }
                 if EFFECTIVE.is(change.resource) {
                     affected.extend(waiting(change, view));
@@ -291,6 +292,14 @@ fn waiting(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let policy = rules::policy_name(change.resource, "", change.name);
     let max = if metered::turns(change) { WAITING_TURNED_MAX } else { WAITING_MENDED_MAX };
     view.in_line(&policy, max).into_iter().map(Affected::Status).collect()
+}
+
+/// Everybody who waits: a definition decides in which words. They are looked at again, and not counted.
+fn all_waiting(view: &dyn View) -> Vec<Affected> {
+    let policies = view.list(&EFFECTIVE.resource(), "");
+    let names =
+        policies.iter().map(|one| rules::policy_name(&EFFECTIVE.resource(), "", text(one, &["metadata", "name"])));
+    names.flat_map(|policy| view.in_line(&policy, WAITING_TURNED_MAX)).map(Affected::Status).collect()
 }
 
 /// The claims of a namespace that is another project's now: they say whose they are.

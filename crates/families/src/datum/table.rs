@@ -241,16 +241,34 @@ impl Table {
             said.push_str(&format!("{name}\0{:?}\0{}\0{is_whole}\0{buckets:?}\n", limited.policy, limited.is_granted));
         }
         said.push_str(&format!(
-            "{:?}{:?}{:?}{:?}{:?}{:?}{}",
+            "{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
             self.organization,
             self.organization_limits,
             self.unsettled,
             self.grants,
             self.organization_grants,
             self.namespaces,
-            self.catalog.digest
+            self.meanings()
         ));
         said.into_bytes()
+    }
+}
+
+impl Table {
+    /// Whether it is said here that a resource of a claim cannot be counted, or the claim as a whole. Whatever a project's grants do not
+    /// speak of, defined or not, is uncovered in the project; an organization speaks for what it lists, and for that at any moment:
+    /// while a definition comes or goes, one of the two knows it before the other.
+    pub fn minds(&self, resource: Option<&str>) -> bool {
+        self.entity.level == Level::Project || resource.is_some_and(|name| self.listed.contains(name))
+    }
+
+    /// What the definitions of all that it speaks of say about amounts. Others concern nobody here ([`super::charging`]).
+    fn meanings(&self) -> Vec<(&str, Option<(&str, &BTreeSet<String>)>)> {
+        let mut names: BTreeSet<&str> = self.resources.keys().map(String::as_str).collect();
+        let listed = [&self.listed, &self.organization_limits, &self.unsettled];
+        names.extend(listed.into_iter().flatten().map(String::as_str));
+        let said = |name: &str| self.catalog.get(name).map(|one| (one.unit_name.as_str(), &one.dimensions));
+        names.into_iter().map(|name| (name, said(name))).collect()
     }
 }
 

@@ -173,10 +173,13 @@ impl Stored {
                 let requests = claim["spec"]["resources"].as_array().cloned().unwrap_or_default();
                 let name = |request: &Value| request["name"].as_str().unwrap_or("").to_owned();
                 if requests.iter().any(|request| self.definition(&name(request)).is_none()) {
-                    // Neither of those who would be asked can tell what it comes to.
-                    asks.put(&policy, "#uncovered", ONE, true);
-                    if !organization.is_empty() {
-                        asks.put(organization, "#uncovered", ONE, true);
+                    // Nobody can tell what it comes to.
+                    asks.uncovered(&policy);
+                    let is_theirs = |request: &Value| {
+                        self.definition(&name(request)).is_none() && theirs.contains_key(&name(request))
+                    };
+                    if requests.iter().any(is_theirs) {
+                        asks.uncovered(organization);
                     }
                 }
                 for request in requests.iter().filter(|request| self.definition(&name(request)).is_some()) {
@@ -208,12 +211,20 @@ impl Asks<'_> {
         let mut matching: Vec<&Bucket> = buckets.iter().filter(holds).collect();
         if matching.is_empty() {
             let level = if granted.is_some() { level } else { self.policy };
-            return self.put(level, "#uncovered", ONE, true);
+            return self.uncovered(level);
         }
         matching.sort_by_key(|bucket| std::cmp::Reverse(bucket.labels.len()));
         let all = granted.is_some_and(|granted| granted.all_matching);
         for (place, bucket) in matching.into_iter().enumerate() {
             self.put(level, &bucket.account, amount, place == 0 || all);
+        }
+    }
+
+    /// Once, for however many requests.
+    fn uncovered(&mut self, policy: &str) {
+        let key: Key = (policy.to_owned(), "#uncovered".into(), String::new());
+        if !self.out.claimed.entry(self.id).or_default().contains_key(&key) {
+            self.put(policy, "#uncovered", ONE, true);
         }
     }
 

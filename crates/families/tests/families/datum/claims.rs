@@ -6,6 +6,32 @@ const GRANTED: &str = "Ready=True/ClaimGranted Validated=True/ValidationSuccessf
                        Granted=True/QuotaAvailable";
 
 #[test]
+fn a_definition_concerns_those_alone_whose_grants_speak_of_it() {
+    let mut desk = desk();
+    desk.apply(&projects(), "", "proj-abc", json!({"spec": {"organizationRef": {"name": "acme"}}})).unwrap();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+    let theirs = limit(MEMORY, &[("10", json!({}))]);
+    desk.apply(&grants(), "proj-abc", "o", grant("Organization", "acme", &[theirs])).unwrap();
+    let foreign = "other.example.com/things";
+    assert_eq!(desk.ask("both", &[(CPU, "1"), (foreign, "1")], json!({})), "Denied/UnknownResourceName");
+    assert_eq!(desk.ask("two", &[(COUNT, "1"), (foreign, "1")], json!({})), "Denied/UnknownResourceName");
+    let now = |desk: &Desk| ["project-proj-abc", "organization-acme"].map(|name| desk.compiled(&effective(), name));
+    let before = now(&desk);
+    desk.apply(&definitions(), "", "foreign", definition(foreign, "count", None)).unwrap();
+    assert_eq!(now(&desk), before, "nobody is counted again");
+    // What is told follows all the same, and what is granted of it.
+    assert_eq!(desk.phase("proj-abc", "both"), "Denied/GrantNotFound");
+    desk.delete(&definitions(), "", "foreign").unwrap();
+    assert_eq!(now(&desk), before);
+    let more = grant("Project", "proj-abc", &[limit(foreign, &[("10", json!({}))])]);
+    desk.apply(&grants(), "proj-abc", "more", more).unwrap();
+    let before = now(&desk);
+    desk.apply(&definitions(), "", "foreign", definition(foreign, "count", None)).unwrap();
+    assert_ne!(now(&desk), before);
+    assert_eq!(desk.phase("proj-abc", "both"), "Granted/QuotaAvailable");
+}
+
+#[test]
 fn a_claim_is_granted_as_a_whole_and_tells_what_it_got() {
     let mut desk = desk();
     let limits =
