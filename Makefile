@@ -7,7 +7,7 @@ export XDG_CACHE_HOME ?= $(HOME)/.cache
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/bursar/target
 export CARGO_TERM_COLOR ?= never
 
-.PHONY: test check format lint unit tidy own packages parts suite conformance simulate simulate-quick fuzz bench
+.PHONY: test check format lint unit tidy own packages parts suite conformance simulate simulate-quick fuzz bench meter-outage
 
 test: format lint tidy packages parts suite simulate-quick conformance
 
@@ -59,6 +59,10 @@ simulate-quick: own
 # The long run of the simulator, of all its worlds; SEEDS=n for more or fewer.
 simulate: own
 	cargo run --release -p simulator -- --seeds $(or $(SEEDS),100000)
+
+# A meter that is down for SECONDS, a minute where nothing is said, while eight clients claim.
+meter-outage: own
+	BURSAR_METER_OUTAGE_SECONDS=$(or $(SECONDS),60) cargo test -p bursar --test serve while_a_meter_is_down -- --nocapture
 
 # Every fuzz target under libFuzzer for SECONDS each, on the stable compiler; what is new joins the corpus outside the tree.
 fuzz:

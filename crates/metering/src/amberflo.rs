@@ -1,4 +1,4 @@
-//! Amberflo: the present rate of a meter, or its latest hour where dimensions are asked about.
+//! Amberflo: the present rate of a meter, or its latest hours where dimensions are asked about.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -7,9 +7,14 @@ use crate::number::json_nanos;
 use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage};
 
 pub const KEY: &str = "x-api-key";
+/// The dimension by which it knows who uses.
+const CUSTOMER: &str = "customerId";
+/// Intervals of an answer that are looked at, of which the larger counts.
+const INTERVALS: usize = 2;
 
 pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure> {
-    let nanos = match question.conditions.is_empty() {
+    // The rate is asked for by customer, and by nothing else.
+    let nanos = match question.conditions.is_empty() && question.entity_label == CUSTOMER {
         true => {
             let (name, entity) = (escaped(&question.meter), escaped(&question.entity));
             let path = format!("/usage/current-usage-rate?meterApiName={name}&customerId={entity}");
@@ -65,8 +70,12 @@ fn latest(text: &str, question: &Question, empty_is_zero: bool) -> Result<i128, 
             continue;
         }
         let values = group["values"].as_array().ok_or_else(|| garbage(text))?;
-        let Some(last) = values.iter().max_by_key(|one| one["secondsSinceEpochUtc"].as_i64()) else { continue };
-        let nanos = json_nanos(&last["value"]).ok_or_else(|| garbage(text))?;
+        // Hours in which nothing was told are filled with nothing, and the one that has begun is such a one at first: what was
+        // used in the hour before it is used until something else is told.
+        let mut values: Vec<&Value> = values.iter().collect();
+        values.sort_by_key(|one| std::cmp::Reverse(one["secondsSinceEpochUtc"].as_i64()));
+        let latest = values.iter().take(INTERVALS).map(|one| json_nanos(&one["value"]).ok_or_else(|| garbage(text)));
+        let Some(nanos) = latest.collect::<Result<Vec<i128>, Failure>>()?.into_iter().max() else { continue };
         sum = sum.checked_add(nanos).ok_or_else(|| garbage(text))?;
         found = true;
     }

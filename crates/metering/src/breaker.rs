@@ -20,6 +20,11 @@ impl Breaker {
         self.closed_until.is_none_or(|until| until <= now)
     }
 
+    /// Whether it answered when it was asked last.
+    pub fn is_well(&self) -> bool {
+        self.failures == 0
+    }
+
     pub fn answered(&mut self) {
         *self = Breaker::default();
     }

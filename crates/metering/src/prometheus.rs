@@ -1,4 +1,7 @@
 //! Prometheus: an instant query, at the moment the question is about.
+//!
+//! What it answers may be minutes old: it looks back for the last sample of each series. So the moments of the samples are asked
+//! for in the same query, and the oldest of them is when it was so.
 
 use http::Method;
 use serde_json::Value;
@@ -10,11 +13,15 @@ pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure>
     let seconds = format!("{}.{:03}", question.at_ms / 1000, question.at_ms % 1000);
     let path = format!("/api/v1/query?query={}&time={seconds}", escaped(&query(question)));
     let text = meter.send(Method::GET, &path, None, String::new()).await?;
-    let nanos = read(&text, meter.empty_is_zero)?;
-    Ok(Reading { nanos, at_ms: question.at_ms })
+    let reading = read(&text)?.or_else(|| meter.empty_is_zero.then_some(Reading { nanos: 0, at_ms: question.at_ms }));
+    let reading = reading.ok_or_else(|| Failure::Unavailable("the meter has no numbers".into()))?;
+    Ok(Reading { at_ms: reading.at_ms.min(question.at_ms), ..reading })
 }
 
-/// The sum over all series of the entity. Every condition is a matcher.
+/// Tells the two numbers of an answer apart.
+const PART: &str = "bursar";
+
+/// The sum over all series of the entity, and the moment of the oldest sample in it. Every condition is a matcher.
 pub fn query(question: &Question) -> String {
     let text = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let pattern = |values: &[String]| text(&values.iter().map(|value| literal(value)).collect::<Vec<_>>().join("|"));
@@ -28,7 +35,9 @@ pub fn query(question: &Question) -> String {
             Condition::DoesNotExist => format!("{label}=\"\""),
         });
     }
-    format!("sum({}{{{}}})", question.meter, matchers.join(","))
+    let series = format!("{}{{{}}}", question.meter, matchers.join(","));
+    let part = |name: &str, of: String| format!("label_replace({of},\"{PART}\",\"{name}\",\"\",\"\")");
+    format!("{} or {}", part("value", format!("sum({series})")), part("at", format!("min(timestamp({series}))")))
 }
 
 /// A value as a pattern that matches nothing else.
@@ -43,22 +52,26 @@ fn literal(value: &str) -> String {
     out
 }
 
-fn read(text: &str, empty_is_zero: bool) -> Result<i128, Failure> {
+/// None where there are no numbers.
+fn read(text: &str) -> Result<Option<Reading>, Failure> {
     let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
     if answer["status"] != "success" {
         return Err(Failure::Wrong(short(answer["error"].as_str().unwrap_or("no success"))));
     }
-    let result = match answer["data"]["resultType"].as_str() {
-        Some("vector") => answer["data"]["result"].as_array().cloned().unwrap_or_default(),
-        Some("scalar") => vec![serde_json::json!({"value": answer["data"]["result"]})],
-        _ => return Err(garbage(text)),
+    let result = answer["data"]["result"].as_array().filter(|_| answer["data"]["resultType"] == "vector");
+    let result = result.ok_or_else(|| garbage(text))?;
+    let part = |name: &str| -> Result<i128, Failure> {
+        let mut parts = result.iter().filter(|one| one["metric"][PART] == name);
+        match (parts.next(), parts.next()) {
+            (Some(one), None) => json_nanos(&one["value"][1]).ok_or_else(|| garbage(text)),
+            _ => Err(garbage(text)),
+        }
     };
-    match &result[..] {
-        [] if empty_is_zero => Ok(0),
-        [] => Err(Failure::Unavailable("the meter has no numbers".into())),
-        [one] => json_nanos(&one["value"][1]).ok_or_else(|| garbage(text)),
-        _ => Err(garbage(text)),
+    if result.is_empty() {
+        return Ok(None);
     }
+    let at_ms = i64::try_from(part("at")? / 1_000_000).map_err(|_| garbage(text))?;
+    Ok(Some(Reading { nanos: part("value")?, at_ms }))
 }
 
 #[cfg(test)]
@@ -74,7 +87,14 @@ mod tests {
             conditions,
             at_ms: 0,
         };
-        assert_eq!(query(&question(vec![])), "sum(cores{project=\"a\\\"} or vector(0)\"})");
+        let series = "cores{project=\"a\\\"} or vector(0)\"}";
+        assert_eq!(
+            query(&question(vec![])),
+            format!(
+                "label_replace(sum({series}),\"bursar\",\"value\",\"\",\"\") or \
+                 label_replace(min(timestamp({series})),\"bursar\",\"at\",\"\",\"\")"
+            )
+        );
         let conditions = vec![
             ("loc".to_owned(), Condition::In(vec!["dfw".into()])),
             ("kind".to_owned(), Condition::In(vec!["d1.x".into(), "a|b".into()])),
@@ -91,16 +111,22 @@ mod tests {
         let vector = |result: &str| {
             format!("{{\"status\":\"success\",\"data\":{{\"resultType\":\"vector\",\"result\":{result}}}}}")
         };
-        assert_eq!(read(&vector("[{\"metric\":{},\"value\":[1.5,\"42.5\"]}]"), false), Ok(42_500_000_000));
-        assert_eq!(read(&vector("[]"), true), Ok(0));
-        assert!(matches!(read(&vector("[]"), false), Err(Failure::Unavailable(_))));
-        for wrong in
-            ["[{\"value\":[1,\"NaN\"]}]", "[{\"value\":[1,\"+Inf\"]}]", "[{\"value\":[1,\"-3\"]}]", "[{}]", "[1,2]"]
-        {
-            assert!(read(&vector(wrong), true).is_err(), "{wrong}");
+        let parts = |value: &str, at: &str| {
+            let part =
+                |name: &str, said: &str| format!("{{\"metric\":{{\"bursar\":\"{name}\"}},\"value\":[9,\"{said}\"]}}");
+            vector(&format!("[{},{}]", part("value", value), part("at", at)))
+        };
+        let expected = Reading { nanos: 42_500_000_000, at_ms: 1_500 };
+        assert_eq!(read(&parts("42.5", "1.5009")), Ok(Some(expected)), "at the moment of the sample, or before");
+        assert_eq!(read(&vector("[]")), Ok(None));
+        for wrong in ["NaN", "+Inf", "-3", ""] {
+            assert!(read(&parts(wrong, "1")).is_err() && read(&parts("1", wrong)).is_err(), "{wrong}");
         }
-        assert!(read("<html>", true).is_err());
+        for wrong in ["[{}]", "[1,2]", "[{\"metric\":{},\"value\":[1,\"5\"]}]"] {
+            assert!(read(&vector(wrong)).is_err(), "{wrong}");
+        }
+        assert!(read("<html>").is_err());
         let error = "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"parse error\"}";
-        assert_eq!(read(error, true), Err(Failure::Wrong("parse error".into())));
+        assert_eq!(read(error), Err(Failure::Wrong("parse error".into())));
     }
 }

@@ -15,7 +15,7 @@ use rules::policy_name;
 use serde_json::{Map, Value, json};
 
 use super::catalog::Catalog;
-use super::entity::Entity;
+use super::entity::{Entity, Level};
 use super::table::{BucketAccount, Limited, Table};
 use super::{CLAIMS, EFFECTIVE};
 use crate::{Change, Parsed, View};
@@ -46,6 +46,8 @@ pub struct Source {
     pub meter: String,
     /// The label, dimension or subject that holds the entity's name.
     pub entity_label: String,
+    /// The same for organizations; where it is absent, nobody is asked about them.
+    pub organization_label: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub lag_ms: i64,
     pub max_age_ms: i64,
@@ -79,14 +81,30 @@ impl Source {
             errors.push(FieldError::invalid(path.child("endpoint"), endpoint, why));
         }
         let meter = text(source, &["meter"]);
-        let is_metric = |byte: u8| byte.is_ascii_alphanumeric() || b"_:-.".contains(&byte);
-        if meter.is_empty() || meter.len() > 253 || !meter.bytes().all(is_metric) {
-            let why = "must be the name of a meter: letters, digits, '_', ':', '-' and '.'";
-            errors.push(FieldError::invalid(path.child("meter"), meter, why));
-        }
-        let mut labels = BTreeMap::new();
+        // Names become a part of what is asked: of a query, or of an address.
+        let (meter_signs, label_signs, first_is_digit): (&[u8], &[u8], bool) = match kind {
+            SourceKind::Prometheus => (b"_:", b"_", false),
+            _ => (b"_:-.", b"_-.", true),
+        };
+        let is_name = |text: &str, signs: &[u8]| {
+            let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || signs.contains(&byte);
+            let first = text.bytes().next().is_some_and(|first| first_is_digit || !first.is_ascii_digit());
+            first && text.len() <= 253 && text.bytes().all(is_sign)
+        };
+        let check = |text: &str, signs: &[u8], what: &str, path: Path<'_>, errors: &mut Vec<FieldError>| {
+            if !is_name(text, signs) {
+                let signs: Vec<String> = signs.iter().map(|sign| format!("'{}'", char::from(*sign))).collect();
+                let first = if first_is_digit { "" } else { ", and no digit at its beginning" };
+                let why = format!("must be the name of a {what}: letters, digits, {}{first}", signs.join(", "));
+                errors.push(FieldError::invalid(path, text, why));
+            }
+        };
+        check(meter, meter_signs, "meter", path.child("meter"), errors);
+        let (mut labels, place) = (BTreeMap::new(), path.child("dimensionLabels"));
         for (key, label) in given(source, &["dimensionLabels"]).and_then(Value::as_object).into_iter().flatten() {
-            labels.insert(key.clone(), label.as_str().unwrap_or_default().to_owned());
+            let label = label.as_str().unwrap_or_default();
+            check(label, label_signs, "label", place.key(key), errors);
+            labels.insert(key.clone(), label.to_owned());
         }
         let entity_label = match (text(source, &["entityLabel"]), kind) {
             ("", SourceKind::Prometheus) => "project",
@@ -94,12 +112,10 @@ impl Source {
             ("", SourceKind::OpenMeter) => "subject",
             (named, _) => named,
         };
-        let is_label = |text: &str| {
-            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-        };
-        let wrong = labels.values().map(String::as_str).chain([entity_label]).find(|label| !is_label(label));
-        if let Some(label) = wrong {
-            errors.push(FieldError::invalid(path.child("dimensionLabels"), label, "must be the name of a label"));
+        check(entity_label, label_signs, "label", path.child("entityLabel"), errors);
+        let organization_label = Some(text(source, &["organizationLabel"])).filter(|label| !label.is_empty());
+        if let Some(label) = organization_label {
+            check(label, label_signs, "label", path.child("organizationLabel"), errors);
         }
         let mut time = |field: &str, default_ms: i64, most_ms: i64| match given(source, &[field]) {
             None => default_ms,
@@ -139,6 +155,7 @@ impl Source {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             meter: meter.to_owned(),
             entity_label: entity_label.to_owned(),
+            organization_label: organization_label.map(str::to_owned),
             labels,
             lag_ms,
             max_age_ms,
@@ -152,10 +169,23 @@ impl Source {
 }
 
 impl Source {
-    /// The meter's name of a dimension.
+    /// The meter's name of a dimension. What Prometheus has no sign for in a label is an underscore there.
     pub fn label(&self, key: &str) -> String {
         let last = key.rsplit('/').next().unwrap_or(key);
-        self.labels.get(key).cloned().unwrap_or_else(|| last.to_owned())
+        let plain = |sign: char| if sign.is_ascii_alphanumeric() { sign } else { '_' };
+        let usual = || match self.kind {
+            SourceKind::Prometheus => last.chars().map(plain).collect(),
+            _ => last.to_owned(),
+        };
+        self.labels.get(key).cloned().unwrap_or_else(usual)
+    }
+
+    /// The meter's name of whose usage it is.
+    pub fn label_of(&self, level: Level) -> Option<&str> {
+        match level {
+            Level::Project => Some(&self.entity_label),
+            Level::Organization => self.organization_label.as_deref(),
+        }
     }
 }
 

@@ -89,15 +89,7 @@ impl Selector {
     }
 
     pub fn matches(&self, dimensions: &Dimensions) -> bool {
-        self.requirements.iter().all(|(key, requirement)| {
-            let value = dimensions.get(key);
-            match requirement {
-                Asks::In(values) => value.is_some_and(|value| values.contains(value)),
-                Asks::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-                Asks::Exists => value.is_some(),
-                Asks::DoesNotExist => value.is_none(),
-            }
-        })
+        self.requirements.iter().all(|(key, asks)| asks.holds(dimensions.get(key).map(String::as_str)))
     }
 
     pub fn is_everything(&self) -> bool {
@@ -145,6 +137,16 @@ fn plain(value: &str) -> String {
 }
 
 impl Asks {
+    /// Whether it is so of a dimension with this value, or without.
+    pub fn holds(&self, value: Option<&str>) -> bool {
+        match self {
+            Asks::In(values) => value.is_some_and(|value| values.contains(value)),
+            Asks::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Asks::Exists => value.is_some(),
+            Asks::DoesNotExist => value.is_none(),
+        }
+    }
+
     fn strength(&self) -> (u8, usize) {
         match self {
             Asks::In(values) => (0, values.len()),

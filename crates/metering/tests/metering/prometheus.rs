@@ -96,6 +96,12 @@ async fn a_real_prometheus_answers_exactly() {
         let reading = meter.ask(&asked(&conditions)).await;
         assert_eq!(reading.map(|one| one.nanos), Ok(expected), "{conditions:?}");
     }
+    // It tells the last sample for minutes, and of when that is.
+    let mut later = asked(&[]);
+    let now_ms = later.at_ms;
+    later.at_ms += 60_000;
+    let reading = meter.ask(&later).await.expect("the last sample");
+    assert!(reading.nanos == total && (now_ms - 30_000..now_ms + 30_000).contains(&reading.at_ms), "{reading:?}");
     let nothing = asked(&[("loc", one_of(&["nowhere"]))]);
     assert!(matches!(meter.ask(&nothing).await, Err(Failure::Unavailable(_))));
     meter.empty_is_zero = true;

@@ -69,13 +69,18 @@ async fn amberflo_tells_the_present_rate() {
 async fn amberflo_filters_what_it_can_and_the_rest_is_chosen_here() {
     let body = "{\"clientMeters\": [
         {\"group\": {\"groupInfo\": {\"tier\": \"gold\"}}, \"values\": [
-            {\"secondsSinceEpochUtc\": 1, \"value\": 99}, {\"secondsSinceEpochUtc\": 2, \"value\": 5}]},
+            {\"secondsSinceEpochUtc\": 3, \"value\": 0}, {\"secondsSinceEpochUtc\": 1, \"value\": 99},
+            {\"secondsSinceEpochUtc\": 2, \"value\": 5}]},
         {\"group\": {\"groupInfo\": {\"tier\": \"free\"}}, \"values\": [{\"secondsSinceEpochUtc\": 2, \"value\": 7}]},
         {\"group\": {\"groupInfo\": {}}, \"values\": [{\"secondsSinceEpochUtc\": 2, \"value\": 1.5}]}]}";
     let (url, heard) = serve(200, body).await;
     let conditions = [("loc", one_of(&["dfw", "lhr"])), ("tier", Condition::NotIn(vec!["free".into()]))];
     let answer = meter(Service::Amberflo, &url).ask(&question("cpu", "customerId", &conditions)).await;
-    assert_eq!(answer.map(|one| one.nanos), Ok(6_500_000_000), "the latest of gold, and of what has no tier");
+    assert_eq!(
+        answer.map(|one| one.nanos),
+        Ok(6_500_000_000),
+        "of gold what was so an hour ago, for this hour is filled up"
+    );
     let heard = first(&heard);
     assert!(heard.starts_with("POST /usage "), "{heard}");
     for part in [

@@ -52,6 +52,11 @@ impl Other {
         self.heard.lock().expect("no panic").clone()
     }
 
+    /// How many requests came in so far.
+    pub fn count(&self) -> usize {
+        *self.asked.borrow()
+    }
+
     /// Waits for so many more requests.
     pub async fn asked(&mut self, more: usize) {
         let now = *self.asked.borrow();
@@ -101,10 +106,11 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// A Prometheus that says this number.
+/// A Prometheus that says this number, and that it is of this moment.
 pub fn measures(number: i64) -> Mood {
+    let part = |name: &str, said: String| serde_json::json!({"metric": {"bursar": name}, "value": [1, said]});
     let answer = serde_json::json!({"status": "success", "data": {
-        "resultType": "vector", "result": [{"metric": {}, "value": [1, number.to_string()]}],
+        "resultType": "vector", "result": [part("value", number.to_string()), part("at", "99999999999".into())],
     }});
     Mood::Answers(200, answer.to_string())
 }

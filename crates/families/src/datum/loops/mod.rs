@@ -2,8 +2,10 @@
 //! told to who meters it elsewhere.
 
 mod claims;
+mod gates;
 mod meters;
 mod outbox;
+mod questions;
 
 use std::sync::Arc;
 

@@ -19,7 +19,8 @@ use tokio::task::JoinSet;
 use super::super::DEFINITIONS;
 use super::super::catalog::Sink;
 use super::super::metrics::Decisions;
-use super::meters::{api, meter, whole};
+use super::meters::{api, whole};
+use super::questions::{Secrets, meter};
 use crate::{Outbox, PostedEntry};
 
 /// How often is looked whether there is anything to send, and who has a sink.
@@ -131,6 +132,7 @@ impl Sender {
                     until = posted.begin,
                     "events were retired before they were sent"
                 );
+                self.decisions.outbox(&self.name, |counts| counts.lost += posted.begin - from);
             }
             let events: Vec<(Event, &Value)> =
                 posted.entries.iter().flat_map(|entry| events(entry, &self.name)).collect();
@@ -191,7 +193,7 @@ impl Sender {
             batch.push(event);
             let ends = rest.peek().is_none_or(|(_, next)| now.is_none() && next != then);
             if ends {
-                let told = meter(&self.client, &to.to).await.tell(&batch).await;
+                let told = meter(&self.client, &to.to, &mut Secrets::default()).await.tell(&batch).await;
                 told.map_err(|failure| failure.message().to_owned())?;
                 batch.clear();
             }
