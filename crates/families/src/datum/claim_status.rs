@@ -14,7 +14,7 @@ use super::catalog::Catalog;
 use super::claim::{Claim, Invalid, Parts, Request};
 use super::effective;
 use super::entity::{Entities, Entity};
-use super::metered::{OnUnavailable, Sample, Samples};
+use super::metered::{self, OnUnavailable, Sample, Samples};
 use super::table::{BucketAccount, CLAIMS, Cover, Limited, Table, UNCOVERED};
 use crate::{Balances, Projected, View, put_status};
 
@@ -79,7 +79,7 @@ fn state(claim: &Value, view: &dyn View) -> State {
         let message = format!("namespace \"{namespace}\" belongs to no project yet");
         return State::Uncovered { reason: "GrantNotFound", message };
     }
-    blocked(&view.blocking(subject), &held)
+    blocked(&view.blocking(subject), &held, view.now_ms())
 }
 
 /// Whether it is charged, and waits for nothing.
@@ -124,7 +124,7 @@ fn granted(claim: &Claim, namespace: &str, held: &[Held]) -> Vec<Value> {
 }
 
 /// What the accounts that have too little say.
-fn blocked(lines: &[ExplainedLine], held: &[Held]) -> State {
+fn blocked(lines: &[ExplainedLine], held: &[Held], now_ms: i64) -> State {
     let mut exceeded = Vec::new();
     let mut pending = None;
     for line in lines.iter().filter(|line| &*line.key.resource != UNCOVERED) {
@@ -133,7 +133,7 @@ fn blocked(lines: &[ExplainedLine], held: &[Held]) -> State {
             pending = Some(state);
             continue;
         }
-        exceeded.push(too_little(one, limited, bucket, line));
+        exceeded.push(too_little(one, limited, bucket, line, now_ms));
     }
     match (exceeded.is_empty(), pending) {
         (true, Some(pending)) => pending,
@@ -157,7 +157,8 @@ fn find<'a>(line: &ExplainedLine, held: &'a [Held]) -> Option<(&'a Held, &'a Lim
 
 /// A bucket that is closed because nobody has measured it lately.
 fn unmeasured(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &ExplainedLine) -> Option<State> {
-    let source = limited.definition.source.as_ref()?;
+    // Where the ledger alone decides while there is no answer, nobody waits for one.
+    let source = limited.definition.source.as_ref().filter(|one| one.on_unavailable != OnUnavailable::LedgerOnly)?;
     let is_closed = line.balance.limit.amount() == Some(Amount::ZERO) && bucket.limit != Some(Amount::ZERO);
     let name = &limited.definition.resource_name;
     match held.samples.get(&bucket.name) {
@@ -177,12 +178,9 @@ fn unmeasured(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &Exp
     }
 }
 
-fn too_little(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &ExplainedLine) -> String {
+fn too_little(held: &Held, limited: &Limited, bucket: &BucketAccount, line: &ExplainedLine, now_ms: i64) -> String {
     let unit = limited.definition.unit;
-    let unseen = match held.samples.get(&bucket.name) {
-        Some(Sample::Measured { unseen, .. }) => *unseen,
-        _ => Amount::ZERO,
-    };
+    let unseen = metered::unseen(limited, bucket, &held.samples, now_ms);
     let used = line.balance.used.checked_add(unseen).unwrap_or(line.balance.used);
     let limit = bucket.limit.map_or_else(|| "unlimited".to_owned(), |limit| unit.show(limit));
     let wanted = line.amount.checked_sub(line.has).unwrap_or(line.amount);
@@ -222,7 +220,7 @@ fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str
             let message = "The claim is granted.".to_owned();
             ("Granted", "QuotaAvailable", valid, checked, ("True", "QuotaAvailable"), message)
         }
-        State::Invalid(Invalid { reason, message }) => {
+        State::Invalid(Invalid { reason, message, .. }) => {
             let validated = ("False", *reason, message.clone());
             ("Denied", *reason, validated, unchecked, ("False", "ValidationFailed"), message.clone())
         }

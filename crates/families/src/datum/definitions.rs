@@ -168,6 +168,7 @@ fn used_bucket() -> Value {
         "type": "object",
         "properties": {
             "selector": selector(), "limit": text(""), "used": text(""), "available": text(""), "lastSyncTime": text(""),
+            "stale": {"type": "boolean", "description": "Whether it was last measured long ago."},
         },
     })
 }

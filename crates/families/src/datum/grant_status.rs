@@ -10,8 +10,8 @@ use super::EFFECTIVE;
 use super::catalog::{Catalog, Definition, invalid_reason};
 use super::effective::{self, Grant};
 use super::entity::Entities;
-use super::limits::UNLIMITED;
-use super::metered::{Sample, Samples};
+use super::limits::{Problem, UNLIMITED};
+use super::metered::{Sample, Samples, is_stale};
 use super::table::{BucketAccount, CLAIMS, Limited, Table};
 use crate::{BalanceLine, Balances, Projected, put_status};
 
@@ -71,26 +71,29 @@ pub fn definition(object: &mut Value, balances: &dyn Balances) -> Projected {
     put_status(object, status)
 }
 
-/// Usage that is older than this is said to be.
-const STALE_AFTER_MS: i64 = 300_000;
-
 pub fn grant(object: &mut Value, balances: &dyn Balances) -> Projected {
     let Some(view) = balances.view() else { return Projected::Unchanged };
     let catalog = Catalog::of(view);
     let grant = Grant::read(object);
-    let problem = grant.limits.iter().enumerate().find_map(|(index, one)| one.problem(index, &catalog));
+    let problems = grant.limits.iter().enumerate().flat_map(|(at, one)| {
+        let told =
+            move |problem: Problem| (problem.reason, format!("spec.limits[{at}].{}: {}", problem.path, problem.why));
+        one.problems(&catalog).into_iter().map(told)
+    });
+    let (reasons, messages): (Vec<&str>, Vec<String>) = problems.unzip();
+    let problem = reasons.first().map(|reason| (*reason, messages.join("; ")));
     let mut said: Vec<Said> = Vec::new();
     let entity = grant.entity.clone();
     let stored = entity.as_ref().and_then(|entity| effective::stored(entity, view));
     let is_known = entity.as_ref().is_some_and(|entity| Entities::of(view).knows(entity));
     said.push(match (&problem, &entity) {
-        (Some(problem), _) => ("Ready", "False", "InvalidLimitsConfiguration", problem.message.clone()),
+        (Some((_, message)), _) => ("Ready", "False", "InvalidLimitsConfiguration", message.clone()),
         (None, Some(entity)) if !is_known => ("Ready", "False", "NotEnforced", format!("there is no {entity}")),
         (None, None) => ("Ready", "False", "NotEnforced", "spec.resourceRef names no Project or Organization".into()),
         _ => ("Ready", "True", "GrantActive", "The limits are in force.".into()),
     });
     said.push(match problem {
-        Some(problem) => ("LimitsValid", "False", problem.reason, problem.message),
+        Some((reason, message)) => ("LimitsValid", "False", reason, message),
         None => ("LimitsValid", "True", "ValidationSuccessful", "The limits are valid.".into()),
     });
     let mut usage = Value::Null;
@@ -99,7 +102,7 @@ pub fn grant(object: &mut Value, balances: &dyn Balances) -> Projected {
             let table = Table::read(&entity.object_name(), &stored, catalog);
             let samples = Samples::read(&stored);
             let lines = balances.of(&policy_name(&EFFECTIVE.resource(), "", &entity.object_name()));
-            usage = used(&grant, &table, &samples, &lines);
+            usage = used(&grant, &table, &samples, &lines, view.now_ms());
             synchronized(&grant, &table, &samples, view.now_ms())
         }
         _ => ("UsageSynchronized", "Unknown", "PendingSync", "Usage has not been counted yet.".into()),
@@ -136,7 +139,7 @@ fn synchronized(grant: &Grant, table: &Table, samples: &Samples, now_ms: i64) ->
                 Some(Sample::Unavailable { message }) => {
                     return ("UsageSynchronized", "False", "SyncFailed", format!("usage of {name}: {message}"));
                 }
-                Some(Sample::Measured { recorded_ms, .. }) if now_ms.saturating_sub(*recorded_ms) > STALE_AFTER_MS => {
+                Some(Sample::Measured { recorded_ms, .. }) if is_stale(*recorded_ms, now_ms) => {
                     let since = kinds::time::text(*recorded_ms);
                     return (
                         "UsageSynchronized",
@@ -154,7 +157,7 @@ fn synchronized(grant: &Grant, table: &Table, samples: &Samples, now_ms: i64) ->
 }
 
 /// `status.usage`: what is used of each bucket of a grant, all grants of its entity together.
-fn used(grant: &Grant, table: &Table, samples: &Samples, lines: &[BalanceLine]) -> Value {
+fn used(grant: &Grant, table: &Table, samples: &Samples, lines: &[BalanceLine], now_ms: i64) -> Value {
     let mut usage = Vec::new();
     for one in &grant.limits {
         let Some(limited) = table.resources.get(&one.name) else { continue };
@@ -163,18 +166,18 @@ fn used(grant: &Grant, table: &Table, samples: &Samples, lines: &[BalanceLine]) 
         }
         let of_grant =
             limited.buckets.iter().filter(|known| one.buckets.iter().any(|bucket| bucket.selector == known.selector));
-        let buckets: Vec<Value> = of_grant.map(|bucket| shown(limited, bucket, samples, lines)).collect();
+        let buckets: Vec<Value> = of_grant.map(|bucket| shown(limited, bucket, samples, lines, now_ms)).collect();
         usage.push(json!({"name": one.name, "buckets": buckets}));
     }
     Value::Array(usage)
 }
 
-fn shown(limited: &Limited, bucket: &BucketAccount, samples: &Samples, lines: &[BalanceLine]) -> Value {
+fn shown(limited: &Limited, bucket: &BucketAccount, samples: &Samples, lines: &[BalanceLine], now_ms: i64) -> Value {
     let unit = limited.definition.unit;
     let line = lines.iter().find(|line| line.resource == bucket.name && line.bucket.is_empty());
     let claimed = line.map_or(Amount::ZERO, |line| line.balance.used);
     let (unseen, synced) = match samples.get(&bucket.name) {
-        Some(Sample::Measured { unseen, recorded_ms, .. }) => (*unseen, Some(kinds::time::text(*recorded_ms))),
+        Some(Sample::Measured { unseen, recorded_ms, .. }) => (*unseen, Some(*recorded_ms)),
         _ => (Amount::ZERO, None),
     };
     let used = claimed.checked_add(unseen).unwrap_or(claimed);
@@ -188,7 +191,10 @@ fn shown(limited: &Limited, bucket: &BucketAccount, samples: &Samples, lines: &[
         shown["available"] = json!(unit.show(left));
     }
     if let Some(synced) = synced {
-        shown["lastSyncTime"] = json!(synced);
+        shown["lastSyncTime"] = json!(kinds::time::text(synced));
+        if is_stale(synced, now_ms) {
+            shown["stale"] = json!(true);
+        }
     }
     shown
 }
@@ -200,9 +206,10 @@ pub fn effective(object: &mut Value, balances: &dyn Balances) -> Projected {
     let table = Table::read(&name, object, Catalog::of(view));
     let samples = Samples::read(object);
     let lines = balances.of(&policy_name(&EFFECTIVE.resource(), "", &name));
+    let now_ms = view.now_ms();
     let resource = |(name, limited): (&String, &Limited)| {
         let buckets: Vec<Value> =
-            limited.buckets.iter().map(|bucket| shown(limited, bucket, &samples, &lines)).collect();
+            limited.buckets.iter().map(|bucket| shown(limited, bucket, &samples, &lines, now_ms)).collect();
         json!({
             "name": name, "unit": limited.definition.unit_name,
             "from": if limited.is_granted { "Grant" } else { "Default" }, "buckets": buckets,

@@ -142,29 +142,29 @@ fn read_one(entry: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Lim
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub reason: &'static str,
-    pub message: String,
+    /// Where in the limits it is.
+    pub path: String,
+    pub why: String,
 }
 
 impl Limits {
-    /// What is wrong with it, `at` being its place in the spec.
-    pub fn problem(&self, at: usize, catalog: &Catalog) -> Option<Problem> {
+    /// All that is wrong with it.
+    pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
+        let problem = |reason, path: String, why: String| Problem { reason, path, why };
         let Some(definition) = catalog.get(&self.name) else {
-            let message = format!("spec.limits[{at}].name: no ServiceQuotaDefinition defines {:?}", self.name);
-            return Some(Problem { reason: "ResourceNotDefined", message });
+            let why = format!("no ServiceQuotaDefinition defines {:?}", self.name);
+            return vec![problem("ResourceNotDefined", "name".into(), why)];
         };
-        if let Some(key) = self.labels.iter().find(|key| !definition.allows(key)) {
-            let message = format!(
-                "spec.limits[{at}].dimensionLabels: {key:?} is no allowed dimension of {:?} ({})",
-                self.name,
-                definition.dimensions.iter().cloned().collect::<Vec<_>>().join(", ")
-            );
-            return Some(Problem { reason: "InvalidDimensionSelector", message });
-        }
-        self.buckets.iter().enumerate().find_map(|(index, bucket)| {
+        let strange = self.labels.iter().filter(|key| !definition.allows(key)).map(|key| {
+            let allowed = definition.dimensions.iter().cloned().collect::<Vec<_>>().join(", ");
+            let why = format!("{key:?} is no allowed dimension of {:?} ({allowed})", self.name);
+            problem("InvalidDimensionSelector", "dimensionLabels".into(), why)
+        });
+        let odd = self.buckets.iter().enumerate().filter_map(|(index, bucket)| {
             let why = bucket.amount(definition).err()?;
-            let message = format!("spec.limits[{at}].buckets[{index}].value: {why}");
-            Some(Problem { reason: "InvalidLimitsConfiguration", message })
-        })
+            Some(problem("InvalidLimitsConfiguration", format!("buckets[{index}].value"), why))
+        });
+        strange.chain(odd).collect()
     }
 }
 

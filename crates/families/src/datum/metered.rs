@@ -253,6 +253,13 @@ pub fn turns(change: &Change<'_>) -> bool {
     change.new.is_some_and(|new| answers(change.old) != answers(new))
 }
 
+/// Usage that is older than this is said to be.
+const STALE_AFTER_MS: i64 = 300_000;
+
+pub fn is_stale(recorded_ms: i64, now_ms: i64) -> bool {
+    now_ms.saturating_sub(recorded_ms) > STALE_AFTER_MS
+}
+
 /// How far an account may rise, and until when that is so.
 pub struct Allowed {
     pub limit: Option<Amount>,
@@ -261,20 +268,33 @@ pub struct Allowed {
 
 /// What a meter leaves of a bucket's limit. Without an answer that still counts nothing more is granted.
 pub fn allowed(limited: &Limited, bucket: &BucketAccount, samples: &Samples, now_ms: i64) -> Allowed {
-    let whole = Allowed { limit: bucket.limit, until_ms: None };
-    let (Some(source), Some(limit)) = (&limited.definition.source, bucket.limit) else { return whole };
-    let closed = Allowed { limit: Some(Amount::ZERO), until_ms: None };
+    let whole = bucket.limit;
+    let (Some(source), Some(limit)) = (&limited.definition.source, bucket.limit) else {
+        return Allowed { limit: whole, until_ms: None };
+    };
+    let unmeasured = if source.on_unavailable == OnUnavailable::LedgerOnly { whole } else { Some(Amount::ZERO) };
+    let Some(Sample::Measured { unseen, recorded_ms, .. }) = samples.get(&bucket.name) else {
+        return Allowed { limit: unmeasured, until_ms: None };
+    };
+    let left = limit.checked_sub(*unseen).unwrap_or(Amount::ZERO).max(Amount::ZERO);
+    // Both when it does not count any more, and when that has been so for long, something else is told.
+    let ends = [source.max_age_ms, STALE_AFTER_MS].map(|age_ms| recorded_ms.saturating_add(age_ms));
+    let until_ms = ends.into_iter().filter(|end| *end >= now_ms).min().map(|end| end.saturating_add(1));
+    Allowed { limit: if now_ms > ends[0] { unmeasured } else { Some(left) }, until_ms }
+}
+
+/// What is taken off a bucket's limit at this moment. What was measured too long ago still is, unless the ledger alone decides then.
+pub fn unseen(limited: &Limited, bucket: &BucketAccount, samples: &Samples, now_ms: i64) -> Amount {
+    let Some(source) = &limited.definition.source else { return Amount::ZERO };
+    let is_old = |recorded_ms: i64| now_ms > recorded_ms.saturating_add(source.max_age_ms);
     match samples.get(&bucket.name) {
-        Some(Sample::Measured { unseen, recorded_ms, .. }) => {
-            let until_ms = recorded_ms.saturating_add(source.max_age_ms);
-            if now_ms > until_ms {
-                return if source.on_unavailable == OnUnavailable::LedgerOnly { whole } else { closed };
-            }
-            let left = limit.checked_sub(*unseen).unwrap_or(Amount::ZERO).max(Amount::ZERO);
-            Allowed { limit: Some(left), until_ms: Some(until_ms.saturating_add(1)) }
+        Some(Sample::Measured { recorded_ms, .. })
+            if source.on_unavailable == OnUnavailable::LedgerOnly && is_old(*recorded_ms) =>
+        {
+            Amount::ZERO
         }
-        _ if source.on_unavailable == OnUnavailable::LedgerOnly => whole,
-        _ => closed,
+        Some(Sample::Measured { unseen, .. }) => *unseen,
+        _ => Amount::ZERO,
     }
 }
 

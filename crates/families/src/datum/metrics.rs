@@ -3,7 +3,7 @@
 //! Limits and usage are what the EffectiveQuotaGrants show. Decisions are counted in the steps that make them, from the start of the
 //! process on; an object that is refused because its claim would not be granted is a claim that was denied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kinds::fields::{items, text};
@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use super::metered::{Sample, Samples as Measured};
 use super::selector::Selector;
+use super::table::account_name;
+use super::units::Unit;
 use super::{CLAIMS, EFFECTIVE};
 use crate::Change;
 use crate::metrics::{Metric, Samples, Survey};
@@ -36,6 +38,12 @@ static EVENTS_FAILED: Metric = Metric::counter(
 static EVENTS_WAITING: Metric =
     Metric::gauge("quota_events_waiting", &["definition"], "Entries of the outbox that a sink has not passed yet");
 
+static EVENTS_LOST: Metric = Metric::counter(
+    "quota_events_lost_total",
+    &["definition"],
+    "Entries of the outbox that were retired before a sink had them",
+);
+
 pub static ALL: &[&Metric] = &[
     &GRANTED,
     &DENIED,
@@ -47,6 +55,7 @@ pub static ALL: &[&Metric] = &[
     &EVENTS_SENT,
     &EVENTS_FAILED,
     &EVENTS_WAITING,
+    &EVENTS_LOST,
 ];
 
 /// Decisions, counted by whoever sees them.
@@ -67,6 +76,7 @@ pub struct Sent {
     pub sent: u64,
     pub failed: u64,
     pub waiting: u64,
+    pub lost: u64,
 }
 
 impl Decisions {
@@ -102,10 +112,11 @@ pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
         for (reason, count) in &counts.denied {
             out.put(&DENIED, &[reason], count);
         }
-        for (definition, Sent { sent, failed, waiting }) in &counts.outbox {
+        for (definition, Sent { sent, failed, waiting, lost }) in &counts.outbox {
             out.put(&EVENTS_SENT, &[definition], sent);
             out.put(&EVENTS_FAILED, &[definition], failed);
             out.put(&EVENTS_WAITING, &[definition], waiting);
+            out.put(&EVENTS_LOST, &[definition], lost);
         }
     }
     let mut claims: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -121,24 +132,29 @@ pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
 
 fn entity(object: &Value, out: &mut Samples) {
     let (kind, name) = (text(object, &["spec", "entity", "kind"]), text(object, &["spec", "entity", "name"]));
+    let mut stale = BTreeSet::new();
     for resource in items(object, &["status", "resources"]) {
-        let named = text(resource, &["name"]);
+        let (named, unit) = (text(resource, &["name"]), Unit::named(text(resource, &["unit"])));
         for bucket in items(resource, &["buckets"]) {
             let path = kinds::field_error::Path::new("selector");
-            let selector = Selector::read(bucket.get("selector"), &path, &mut Vec::new()).text();
+            let selector = Selector::read(bucket.get("selector"), &path, &mut Vec::new());
+            if bucket["stale"] == true {
+                stale.insert(account_name(named, &selector));
+            }
+            let selector = selector.text();
             let labels = [selector.as_str(), name, kind, named];
-            // Amounts that are no whole number of units are written in bytes, and a bucket may be without limit.
+            // Amounts that are no whole number of units are shown in bytes, and a bucket may be without limit.
             for (metric, field) in [(&LIMIT, "limit"), (&USED, "used")] {
-                let amount = text(bucket, &[field]);
-                if !amount.is_empty() && amount.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-                    out.put(metric, &labels, amount);
+                if let Ok(amount) = unit.read(text(bucket, &[field])) {
+                    out.put(metric, &labels, unit.exact(amount));
                 }
             }
         }
     }
     out.put(&WAITING, &[name, kind], object["status"]["claimsWaiting"].as_i64().unwrap_or(0));
     for (account, sample) in Measured::read(object).iter() {
-        let up = u8::from(matches!(sample, Sample::Measured { .. }));
+        // Nobody asks all the time; but who has not been heard for long is not up, whatever was said last.
+        let up = u8::from(matches!(sample, Sample::Measured { .. }) && !stale.contains(account));
         out.put(&METER_UP, &[account, name, kind], up);
     }
 }

@@ -112,9 +112,10 @@ impl Table {
     fn fill(&mut self, granted: &[Limits]) {
         let mut index = if self.entity.level == Level::Project { 2 } else { 1 };
         self.listed = granted.iter().map(|one| one.name.clone()).collect();
-        for (at, one) in granted.iter().enumerate() {
+        for one in granted {
             let Some(definition) = self.catalog.get(&one.name).cloned() else { continue };
-            let problem = one.problem(at, &self.catalog).map(|problem| problem.message);
+            // Places in a grant are told by the grant: here several may be added up.
+            let problem = one.problems(&self.catalog).into_iter().next().map(|problem| problem.why);
             let mut buckets = Vec::new();
             for bucket in &one.buckets {
                 let limit = bucket.amount(&definition).unwrap_or(Some(Amount::ZERO));

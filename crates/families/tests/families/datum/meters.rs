@@ -11,9 +11,13 @@ fn metered() -> Value {
 }
 
 fn desk() -> Desk {
+    desk_of(metered())
+}
+
+fn desk_of(definition: Value) -> Desk {
     let mut desk = Desk::new();
     desk.namespace("proj-abc", &[]);
-    desk.apply(&definitions(), "", "cpu", metered()).unwrap();
+    desk.apply(&definitions(), "", "cpu", definition).unwrap();
     desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
     desk
 }
@@ -80,6 +84,85 @@ fn nothing_is_granted_before_the_meter_was_asked_nor_when_it_fails() {
     assert_eq!(desk.phase("proj-abc", "b"), "Granted/QuotaAvailable");
 }
 
+/// The values of a metric.
+fn metric(desk: &Desk, name: &str) -> Vec<String> {
+    let text = desk.sample();
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    lines.filter_map(|line| line.rsplit_once(' ')).map(|(_, value)| value.to_owned()).collect()
+}
+
+#[test]
+fn usage_is_a_number_of_units_however_it_is_shown() {
+    let mut desk = Desk::new();
+    desk.namespace("proj-abc", &[]);
+    desk.apply(&definitions(), "", "memory", definition(MEMORY, "GiB", None)).unwrap();
+    let limits = [limit(MEMORY, &[("2", json!({}))])];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &limits)).unwrap();
+    assert_eq!(desk.ask("a", &[(MEMORY, "1B")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(desk.drawn("project-proj-abc", MEMORY), "1B/2");
+    assert_eq!(
+        (metric(&desk, "quota_bucket_used"), metric(&desk, "quota_bucket_limit")),
+        (vec!["0.000000000931322574615478515625".into()], vec!["2".into()])
+    );
+}
+
+fn when_unavailable(choice: &str) -> Desk {
+    let mut definition = metered();
+    definition["spec"]["usageSource"]["onUnavailable"] = json!(choice);
+    desk_of(definition)
+}
+
+/// How many denials were written down since the last time.
+fn denials(desk: &mut Desk) -> usize {
+    desk.take_records().iter().filter(|record| record.book == families::Book::Denials).count()
+}
+
+#[test]
+fn without_an_answer_the_ledger_alone_may_decide() {
+    let mut desk = when_unavailable("LedgerOnly");
+    assert_eq!(desk.ask("a", &[(CPU, "6")], json!({})), "Granted/QuotaAvailable", "nobody was asked yet");
+    desk.told(json!({"account": CPU, "error": "status 503"}));
+    assert_eq!(desk.ask("b", &[(CPU, "4")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(denials(&mut desk), 0);
+    assert_eq!(desk.ask("c", &[(CPU, "1")], json!({})), "Denied/QuotaExceeded", "it is full, and waits for no meter");
+    assert!(desk.message("proj-abc", "c").ends_with("requested 1, used 10, limit 10"));
+    assert_eq!(denials(&mut desk), 1);
+    let metric = "quota_claims_denied_total{reason=\"QuotaExceeded\"} 1";
+    assert!(desk.sample().contains(metric), "{}", desk.sample());
+    // An answer is heard for as long as it counts.
+    desk.now_ms += 2_000;
+    desk.measured(13);
+    desk.delete(&claims(), "proj-abc", "b").unwrap();
+    assert_eq!(desk.phase("proj-abc", "c"), "Granted/QuotaAvailable");
+    assert_eq!(desk.ask("d", &[(CPU, "1")], json!({})), "Denied/QuotaExceeded");
+    desk.now_ms += 10_001;
+    assert_eq!(desk.ask("e", &[(CPU, "4")], json!({})), "Denied/QuotaExceeded", "the ledger has seven and one of d");
+    assert!(
+        desk.message("proj-abc", "e").ends_with("requested 4, used 8, limit 10"),
+        "{}",
+        desk.message("proj-abc", "e")
+    );
+}
+
+#[test]
+fn without_an_answer_claims_may_be_denied() {
+    let mut desk = when_unavailable("Deny");
+    assert_eq!(desk.ask("a", &[(CPU, "4")], json!({})), "Pending/PendingQuotaCheck");
+    desk.told(json!({"account": CPU, "error": "status 503"}));
+    assert_eq!(desk.phase("proj-abc", "a"), "Denied/MeteringServiceUnavailable");
+    assert_eq!(
+        desk.conditions(&claims(), "proj-abc", "a"),
+        "Ready=True/ClaimDenied Validated=True/ValidationSuccessful QuotaChecked=False/MeteringServiceUnavailable \
+         Granted=False/MeteringServiceUnavailable"
+    );
+    assert_eq!(denials(&mut desk), 1);
+    assert_eq!(desk.ask("b", &[(CPU, "7")], json!({})), "Denied/MeteringServiceUnavailable");
+    assert_eq!(denials(&mut desk), 1);
+    desk.measured(0);
+    assert_eq!(desk.phase("proj-abc", "a"), "Granted/QuotaAvailable");
+    assert_eq!(desk.phase("proj-abc", "b"), "Denied/QuotaExceeded");
+}
+
 #[test]
 fn an_answer_counts_for_as_long_as_it_may() {
     let mut desk = desk();
@@ -131,15 +214,19 @@ fn a_grant_tells_whether_its_usage_is_known() {
     assert_eq!(told(&desk), "Unknown/PendingSync");
     desk.measured(3);
     assert_eq!(told(&desk), "True/SyncSuccessful");
+    assert_eq!(metric(&desk, "quota_meter_up"), ["1"]);
     let usage = desk.status(&grants(), "proj-abc", "g")["usage"].clone();
     assert_eq!((&usage[0]["buckets"][0]["used"], &usage[0]["buckets"][0]["available"]), (&json!("3"), &json!("7")));
     desk.told(json!({"account": CPU, "error": "no answer"}));
     assert_eq!(told(&desk), "False/SyncFailed");
     desk.measured(3);
-    desk.now_ms += 300_001;
-    let same = desk.projected(&grants(), "proj-abc", "g");
-    desk.apply(&grants(), "proj-abc", "g", same).unwrap();
-    assert_eq!(told(&desk), "False/StaleData");
+    // Nobody has to write it: whatever is written next, elsewhere, finds that it has become old.
+    for (later, expected) in [(300_000, "True/SyncSuccessful"), (1, "False/StaleData")] {
+        desk.now_ms += later;
+        desk.namespace("elsewhere", &[("at", &desk.now_ms.to_string())]);
+        assert_eq!(told(&desk), expected);
+    }
+    assert_eq!(metric(&desk, "quota_meter_up"), ["0"]);
     // What is not shown is decided by all the same.
     let mut hidden = metered();
     hidden["spec"]["usageSource"]["cache"] = json!("Disabled");

@@ -150,4 +150,16 @@ fn every_decision_is_counted_once() {
     desk.apply(&claims(), "proj-abc", "a", claim(&[(CPU, "9")], json!({}))).unwrap_err();
     let expected = ["quota_claims_denied_total{reason=\"QuotaExceeded\"} 2", "quota_claims_granted_total 2"];
     assert_eq!(counted(&desk), expected);
+    assert_eq!(desk.ask("c", &[(CPU, "5")], json!({})), "Denied/QuotaExceeded");
+    let text = desk.sample();
+    let entity = "entity=\"proj-abc\",entity_kind=\"Project\"";
+    for line in [
+        "quota_claims{phase=\"Denied\",reason=\"QuotaExceeded\"} 1".to_owned(),
+        "quota_claims{phase=\"Granted\",reason=\"QuotaAvailable\"} 2".to_owned(),
+        format!("quota_bucket_limit{{bucket=\"\",{entity},resource=\"{CPU}\"}} 10"),
+        format!("quota_bucket_used{{bucket=\"\",{entity},resource=\"{CPU}\"}} 10"),
+        format!("quota_claims_waiting{{{entity}}} 1"),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+    }
 }
