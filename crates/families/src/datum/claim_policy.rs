@@ -163,18 +163,41 @@ fn templates(map: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>)
     entries.collect()
 }
 
+/// A policy as it is stored. One that cannot be read any more refuses whatever it would have looked at: it is not known what it asks.
+pub struct Kept {
+    pub name: String,
+    target: Target,
+    pub policy: Result<ClaimPolicy, String>,
+}
+
+impl Kept {
+    /// None where it is switched off.
+    fn read(object: &Value) -> Option<Kept> {
+        if object["spec"]["disabled"] == true {
+            return None;
+        }
+        let name = text(object, &["metadata", "name"]).to_owned();
+        let target = Target::read(&given(object, &["spec", "trigger", "resource"]).cloned().unwrap_or_default());
+        let policy = match ClaimPolicy::read(object) {
+            Ok(policy) => Ok(policy?),
+            Err(errors) => Err(kinds::field_error::join(&errors)),
+        };
+        Some(Kept { name, target, policy })
+    }
+}
+
 /// The policies that look at a resource.
-pub fn policies_of(resource: &GroupResource, world: &dyn World) -> Vec<Arc<ClaimPolicy>> {
-    type ByResource = std::collections::HashMap<GroupResource, Vec<Arc<ClaimPolicy>>>;
+pub fn policies_of(resource: &GroupResource, world: &dyn World) -> Vec<Arc<Kept>> {
+    type ByResource = std::collections::HashMap<GroupResource, Vec<Arc<Kept>>>;
     let (policies, kinds) =
         (CLAIM_POLICIES.resource(), GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"));
     let resources = [policies.clone(), kinds];
     let made = world.derived("datum claim policies", Sources { resources: &resources, ledger: false }, &|| {
         let mut all = ByResource::new();
-        let read = |object: &Value| -> Parsed { Arc::new(ClaimPolicy::read(object).ok().flatten().map(Arc::new)) };
+        let read = |object: &Value| -> Parsed { Arc::new(Kept::read(object).map(Arc::new)) };
         for one in world.parsed_everywhere(&policies, &read) {
-            if let Some(Some(policy)) = one.downcast_ref::<Option<Arc<ClaimPolicy>>>() {
-                let resource = policy.trigger.target.resolve(world).resource;
+            if let Some(Some(policy)) = one.downcast_ref::<Option<Arc<Kept>>>() {
+                let resource = policy.target.resolve(world).resource;
                 all.entry(resource).or_default().push(policy.clone());
             }
         }

@@ -65,7 +65,13 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
     let subject = kinds::uid::parse(text(writing.object, &["metadata", "uid"])).unwrap_or(SubjectId(0));
     let made = if writing.old.is_some() { made_of(subject, view) } else { Vec::new() };
     let mut company = Company::default();
-    for policy in &policies {
+    for kept in &policies {
+        let policy = kept.policy.as_ref().map_err(|why| {
+            Refusal::forbidden(format!(
+                "policy \"{}\" cannot be read, and it is not known what it asks: {why}",
+                kept.name
+            ))
+        })?;
         let is_its = |made: &&Made| text(&made.claim, &["metadata", "labels", POLICY_LABEL]) == policy.name;
         let own = made.iter().find(is_its);
         match policy.trigger.speaks(&policy.name, &inputs)? {

@@ -88,8 +88,18 @@ fn what_comes_to_be_meant_is_asked_although_it_would_have_asked_for_the_same() {
     assert_eq!(desk.made(), Vec::<String>::new());
     desk.thing("a", "gold").unwrap();
     desk.thing("b", "gold").unwrap();
+    desk.take_records();
+    desk.by("bob", &[]);
     desk.thing("c", "gold").unwrap_err();
     assert_eq!(desk.made(), ["a-claim", "b-claim"]);
+    let denials = desk.take_records();
+    assert_eq!((denials.len(), denials[0].book), (1, families::Book::Denials), "{denials:?}");
+    let (entry, refused) = (&denials[0].entry, &denials[0].entry["refused"]);
+    assert_eq!(
+        (&entry["user"], &refused["resource"], &refused["name"]),
+        (&json!("bob"), &json!("configmaps"), &json!("c"))
+    );
+    assert!(entry["message"].as_str().unwrap().contains("requested 1, used 2, limit 2"), "{entry}");
     desk.thing("a", "silver").unwrap();
     desk.thing("c", "gold").unwrap();
     assert_eq!(desk.made(), ["b-claim", "c-claim"]);
