@@ -156,6 +156,8 @@ async fn the_sequence_of_the_proposal_step_by_step() {
         ]
     );
     assert_eq!(waits["status"]["phase"], "Pending");
+    until(&client, &grants(), "g", |one| conditions_of(one).contains(&"UsageSynchronized=False/SyncFailed".into()))
+        .await;
     until(&client, &instances(), "abc123", |one| one["status"]["phase"] == "Pending").await;
     assert!(infrastructure.lock().expect("no panic").is_empty(), "nothing is provisioned before it is granted");
 
@@ -175,7 +177,11 @@ async fn the_sequence_of_the_proposal_step_by_step() {
     assert!(infrastructure.lock().expect("no panic").contains("abc123"));
     // The grant's cache of usage follows.
     let usage = |one: &Value| one["status"]["usage"][0]["buckets"][0]["used"].clone();
-    until(&client, &grants(), "g", |one| usage(one) == "508").await;
+    let grant = until(&client, &grants(), "g", |one| usage(one) == "508").await;
+    assert_eq!(
+        conditions_of(&grant),
+        ["Ready=True/GrantActive", "LimitsValid=True/ValidationSuccessful", "UsageSynchronized=True/SyncSuccessful"]
+    );
 
     // Another does not fit: the instance fails with the claim's words.
     ask_for(&client, "late", 4).await;

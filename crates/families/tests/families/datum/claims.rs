@@ -223,11 +223,16 @@ fn what_is_wrong_is_refused_with_its_place() {
             &[("200", json!({})), ("20", json!({"matchLabels": {"instanceType": "datumcloud/d1-standard-2"}}))],
         ),
         json!({"name": COUNT, "buckets": [{"value": "-5"}, {"value": "3", "selector": {}}]}),
+        json!({"name": "network.datumapis.com/gateways", "dimensionLabels": ["resources.datumapis.com/project"], "buckets": [
+            {"value": "15", "selector": {}},
+            {"value": "3", "selector": {"matchExpressions": [{"key": LOCATION, "operator": "Exists"}]}},
+        ]}),
     ];
     let refused = desk.apply(&grants(), "proj-abc", "g", grant("Cluster", "x", &wrong)).unwrap_err();
     for expected in [
         "spec.resourceRef.kind: Unsupported value: \"Cluster\"",
         "spec.limits[0].buckets[1].selector: Invalid value: \"instanceType\": InvalidDimensionSelector",
+        "spec.limits[2].buckets[1].selector: Invalid value: \"compute.datumapis.com/location\": InvalidDimensionSelector",
         "spec.limits[1].name: Duplicate value",
         "spec.limits[1].buckets[0].value: Invalid value: \"-5\"",
         "spec.limits[1].buckets[1].selector: Invalid value: \"\": InvalidLimitsConfiguration",
