@@ -21,6 +21,19 @@ async fn every_denial_outlives_its_claim_and_the_server() {
     for (name, resource, cores) in [("large", CPU, "5"), ("none", COUNT, "1"), ("fits", CPU, "4")] {
         create(&client, &claims(), name, claim(&[(resource, cores)])).await.expect("a claim");
     }
+    // An object whose claim does not fit is refused, and that is written down as well.
+    let policy = json!({
+        "trigger": {"resource": {"apiVersion": "v1", "kind": "ConfigMap"}, "constraints": [
+            {"expression": "object.metadata.name == 'refused'"},
+        ]},
+        "target": {"resourceClaimTemplate": {"spec": {"resources": [{"name": CPU, "quantity": "6"}]}}},
+    });
+    let policies = kind("ClaimCreationPolicy", "claimcreationpolicies");
+    create(&client, &policies, "maps", policy).await.expect("a policy");
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(client.clone(), PROJECT);
+    let map = crate::object(json!({"metadata": {"name": "refused"}}));
+    let refused = maps.create(&PostParams::default(), &map).await.expect_err("it does not fit");
+    assert!(refused.to_string().contains("requested 6"), "{refused}");
     let grown = api(&client, &claims())
         .patch("fits", &PatchParams::default(), &Patch::Merge(json!({"spec": claim(&[(CPU, "9")])})))
         .await
@@ -57,7 +70,12 @@ async fn every_denial_outlives_its_claim_and_the_server() {
             (name.unwrap_or_default().to_owned(), one["reason"].as_str().unwrap_or_default().to_owned())
         })
         .collect();
-    let expected = [("large", "QuotaExceeded"), ("none", "GrantNotFound"), ("fits", "QuotaNeverFits")];
+    let expected = [
+        ("large", "QuotaExceeded"),
+        ("none", "GrantNotFound"),
+        ("refused", "QuotaNeverFits"),
+        ("fits", "QuotaNeverFits"),
+    ];
     assert_eq!(said, expected.map(|(name, reason)| (name.to_owned(), reason.to_owned())));
     assert!(
         kept.iter().all(|one| one["user"].is_string() && one["message"].as_str().is_some_and(|why| !why.is_empty()))
