@@ -34,16 +34,7 @@ impl Script<'_> {
         let sink = json!({"type": "OpenMeter", "endpoint": "http://nobody", "meter": "count"});
         self.defines("count", COUNT, json!({"usageSink": sink}));
         self.cores(true);
-        let policy = json!({
-            "trigger": {
-                "resource": {"apiVersion": "v1", "kind": "Secret"},
-                "constraints": [{"expression": "object.data.tier == 'gold'"}],
-            },
-            "target": {"resourceClaimTemplate": {"spec": {
-                "resources": [{"name": COUNT, "quantity": "{{ object.data.size }}"}],
-            }}},
-        });
-        self.put(GROUP, "claimcreationpolicies", "", "secrets", json!({"spec": policy}));
+        self.claim_policy("gold", 1, false);
         self.put(RESOURCES, "projects", "", "n0", json!({"spec": {"organizationRef": {"name": "acme"}}}));
         for _ in 0..4 {
             self.grant();
@@ -76,6 +67,49 @@ impl Script<'_> {
         self.defines("cpu", CPU, more);
     }
 
+    /// Secrets of a tier come with a claim of so many times their size.
+    fn claim_policy(&mut self, tier: &str, times: u64, disabled: bool) {
+        let policy = json!({
+            "disabled": disabled,
+            "trigger": {
+                "resource": {"apiVersion": "v1", "kind": "Secret"},
+                "constraints": [{"expression": format!("object.data.tier == '{tier}'")}],
+            },
+            "target": {"resourceClaimTemplate": {"spec": {
+                "resources": [{"name": COUNT, "quantity": format!("{{{{ int(object.data.size) * {times} }}}}")}],
+            }}},
+        });
+        self.put(GROUP, "claimcreationpolicies", "", "secrets", json!({"spec": policy}));
+    }
+
+    /// Policies are edited, switched off, and deleted.
+    fn edit_policy(&mut self) {
+        match self.rng.below(6) {
+            0 => {
+                let (plural, name) = if self.chance(2) {
+                    ("claimcreationpolicies", "secrets")
+                } else {
+                    ("grantcreationpolicies", "counts")
+                };
+                self.remove(ObjectKey::new(GroupResource::new(GROUP, plural), "", name));
+            }
+            1 | 2 => {
+                let limits = json!([{"name": COUNT, "dimensionLabels": [], "buckets": [{"value": self.rng.below(5).to_string(), "selector": {}}]}]);
+                let policy = json!({
+                    "disabled": self.chance(4),
+                    "trigger": {"resource": {"apiVersion": "resources.datumapis.com/v1alpha1", "kind": "Project"}},
+                    "target": {"resourceGrantTemplate": {"spec": {"limits": limits}}},
+                });
+                self.put(GROUP, "grantcreationpolicies", "", "counts", json!({"spec": policy}));
+            }
+            _ => {
+                let (tier, times) = (self.one_of(&["gold", "gold", "iron"]), 1 + self.rng.below(2));
+                let disabled = self.chance(5);
+                self.claim_policy(tier, times, disabled);
+            }
+        }
+    }
+
     /// The labels of a namespace: some say whose it is.
     pub(super) fn namespace_labels(&mut self) -> Value {
         let mut labels = self.labels();
@@ -86,7 +120,8 @@ impl Script<'_> {
     }
 
     pub(super) fn datum(&mut self) {
-        match self.rng.below(20) {
+        match self.rng.below(21) {
+            20 => self.edit_policy(),
             0..=6 => self.quota_claim(),
             7 | 8 => self.quota_removal(),
             9..=11 => self.grant(),
@@ -218,23 +253,13 @@ pub fn judge(durable: &Durable, found: &Found) -> Result<(), String> {
             return Err(format!("D1: {} says {}, charged: {is_charged}", kept.key, claim["status"]["phase"]));
         }
     }
-    for kept in durable.of("", "secrets") {
-        let (name, data) = (format!("{}-claim", kept.key.name), &kept.value["data"]);
-        let claim = stored.named(naive_datum::CLAIMS, &kept.key.namespace, &name);
-        let asks = |claim: &Value| nanos(&claim["spec"]["resources"][0]["quantity"]);
-        let is_right = match (data["tier"] == "gold", claim) {
-            (true, Some(claim)) => is_granted(claim) && asks(claim) == nanos(&data["size"]),
-            (true, None) => false,
-            (false, claim) => claim.is_none(),
-        };
-        if !is_right {
-            return Err(format!("D2: {} has {data}, and comes with {claim:?}", kept.key));
-        }
-    }
     for claim in stored.all(naive_datum::CLAIMS) {
         let made_for = name_of(claim).strip_suffix("-claim");
         if let Some(of) = made_for.filter(|of| stored.named("secrets", naive::namespace_of(claim), of).is_none()) {
             return Err(format!("D2: {} was made for {of}, which is gone", full_name(claim)));
+        }
+        if made_for.is_some() && !is_granted(claim) {
+            return Err(format!("D2: {} was made, and is not granted", full_name(claim)));
         }
     }
     judge_plans(durable)?;
@@ -254,6 +279,15 @@ fn judge_plans(durable: &Durable) -> Result<(), String> {
         let grant = durable.get(GROUP, "resourcequotagrants", name, "plan").map(|grant| &grant.value["spec"]["limits"]);
         if is_open && grant != plan {
             return Err(format!("D3: project {name} has {grant:?}, and its plan says {plan:?}"));
+        }
+        let policy = durable.get(GROUP, "grantcreationpolicies", "", "counts").map(|policy| &policy.value["spec"]);
+        let policy = policy.filter(|policy| policy["disabled"] != true);
+        let limits = policy.map(|policy| &policy["target"]["resourceGrantTemplate"]["spec"]["limits"]);
+        let grant = durable
+            .get(GROUP, "resourcequotagrants", name, "policy-counts")
+            .map(|grant| &grant.value["spec"]["limits"]);
+        if is_open && grant != limits {
+            return Err(format!("D3: project {name} has {grant:?}, and the policy says {limits:?}"));
         }
     }
     Ok(())
@@ -283,6 +317,44 @@ fn judge_told(durable: &Durable) -> Result<(), String> {
     match told.iter().find(|(_, said)| **said != 0) {
         None => Ok(()),
         Some((uid, said)) => Err(format!("D4: others were told {said} of {uid}, which has nothing")),
+    }
+}
+
+/// How much a policy asks for a secret; nothing where it does not mean it.
+fn asked(policy: &Value, secret: &Value) -> Option<i128> {
+    let condition = policy["trigger"]["constraints"][0]["expression"].as_str()?;
+    let quantity = policy["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"].as_str()?;
+    let times = if quantity.contains("* 2") { 2 } else { 1 };
+    let is_meant = condition.split('\'').nth(1) == secret["data"]["tier"].as_str();
+    is_meant.then(|| nanos(&secret["data"]["size"]) * times)
+}
+
+/// A secret that was written comes with what its policy asks at that moment, whoever had asked what before.
+fn judge_company(step: &Step<'_>, after: &Durable) -> Result<(), String> {
+    let key = &step.request.key;
+    let (true, Said::Written(_), None) = (key.resource.is("", "secrets"), step.said, &step.request.together) else {
+        return Ok(());
+    };
+    let Some(secret) = after.objects.get(key) else { return Ok(()) };
+    let resource = GroupResource::new(GROUP, "resourcequotaclaims");
+    let place = ObjectKey::new(resource, &key.namespace, &format!("{}-claim", key.name));
+    let has = |durable: &Durable| {
+        durable.objects.get(&place).map(|claim| nanos(&claim.value["spec"]["resources"][0]["quantity"]))
+    };
+    let (had, has) = (has(step.before), has(after));
+    let policy = step.before.get(GROUP, "claimcreationpolicies", "", "secrets").map(|policy| &policy.value["spec"]);
+    let expected = match policy.filter(|policy| policy["disabled"] != true) {
+        None => had,
+        Some(policy) => {
+            let wanted = asked(policy, &secret.value);
+            let before = step.before.objects.get(key).and_then(|old| asked(policy, &old.value));
+            // What was there before its policy is asked for nothing as long as it asks for nothing else.
+            wanted.filter(|_| had.is_some() || before != wanted)
+        }
+    };
+    match has == expected {
+        true => Ok(()),
+        false => Err(format!("D9: {key} comes with {has:?}, and {expected:?} are asked by {policy:?}")),
     }
 }
 
@@ -317,6 +389,7 @@ pub fn judge_step(step: &Step<'_>, after: &Durable) -> Result<(), String> {
             return Err(format!("D7: {of_datum} denials, and {denials} written down"));
         }
     }
+    judge_company(step, after)?;
     judge_sample(step, after)
 }
 
