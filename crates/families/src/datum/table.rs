@@ -264,12 +264,12 @@ impl Table {
     }
 
     /// What the definitions of all that it speaks of say about amounts. Others concern nobody here ([`super::charging`]).
-    fn meanings(&self) -> Vec<(&str, Option<(&str, &BTreeSet<String>)>)> {
+    fn meanings(&self) -> String {
         let mut names: BTreeSet<&str> = self.resources.keys().map(String::as_str).collect();
         let listed = [&self.listed, &self.organization_limits, &self.unsettled];
         names.extend(listed.into_iter().flatten().map(String::as_str));
         let said = |name: &str| self.catalog.get(name).map(|one| (one.unit_name.as_str(), &one.dimensions));
-        names.into_iter().map(|name| (name, said(name))).collect()
+        names.into_iter().map(|name| format!("{name} {:?}\n", said(name))).collect()
     }
 }
 
