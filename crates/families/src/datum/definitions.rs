@@ -265,7 +265,8 @@ fn organization() -> Value {
         group: RESOURCES_GROUP,
         kind: "Organization",
         plural: "organizations",
-        short: &["org"],
+        // `org` is the name of another kind.
+        short: &[],
         scope: "Cluster",
     };
     definition(&names, spec, json!({"type": "object", "properties": {"conditions": conditions()}}), columns)

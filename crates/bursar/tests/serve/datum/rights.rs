@@ -210,7 +210,7 @@ fn each_kind_has_a_short_name_and_columns() {
         ("gcp", "NAME KIND DISABLED AGE", "one Project false"),
         ("plan", "NAME SHOWN AGE", "unlimited"),
         ("proj poor", "NAME ORGANIZATION PLAN AGE", "poor"),
-        ("org", "NAME PLAN AGE", "rich"),
+        ("organizations", "NAME PLAN AGE", "rich"),
     ] {
         let line = |text: &str, at: usize| -> String {
             text.lines().nth(at).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
