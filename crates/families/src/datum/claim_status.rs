@@ -9,14 +9,14 @@ use quantity::Amount;
 use rules::policy_name;
 use serde_json::{Map, Value, json};
 
-use super::EFFECTIVE;
 use super::catalog::Catalog;
 use super::claim::{Claim, Invalid, Parts, Request};
 use super::effective;
 use super::entity::{Entities, Entity};
 use super::metered::{self, OnUnavailable, Sample, Samples};
 use super::table::{BucketAccount, CLAIMS, Cover, Limited, Table, UNCOVERED};
-use crate::{Balances, Projected, View, put_status};
+use super::{DEFINITIONS, EFFECTIVE};
+use crate::{Balances, Parsed, Projected, Sources, View, put_status};
 
 /// The grants that a claim is held against: its project's, and its organization's.
 struct Held {
@@ -83,7 +83,7 @@ fn state(claim: &Value, view: &dyn View) -> State {
 }
 
 /// Whether it is charged, and waits for nothing.
-fn is_granted(subject: SubjectId, held: &[Held], view: &dyn View) -> bool {
+fn is_granted(subject: SubjectId, held: &[Arc<Held>], view: &dyn View) -> bool {
     if view.waits(subject) {
         return false;
     }
@@ -92,20 +92,29 @@ fn is_granted(subject: SubjectId, held: &[Held], view: &dyn View) -> bool {
     view.explain(subject).lines.iter().any(|line| *line.key.policy == *policy && &*line.key.resource == CLAIMS)
 }
 
-fn held(namespace: &str, catalog: &Arc<Catalog>, view: &dyn View) -> Vec<Held> {
+fn held(namespace: &str, catalog: &Arc<Catalog>, view: &dyn View) -> Vec<Arc<Held>> {
     let entities = Entities::of(view);
     let Some(project) = entities.project(namespace) else { return Vec::new() };
     let organization = entities.organization(project).map(Entity::organization);
     let known = [Some(Entity::project(project)), organization].into_iter().flatten();
-    let stored = known.filter_map(|entity| Some((effective::stored(&entity, view)?, entity)));
-    let held = stored.map(|(object, entity)| Held {
-        table: Table::read(&entity.object_name(), &object, catalog.clone()),
-        samples: Samples::read(&object),
-    });
-    held.collect()
+    known.filter_map(|entity| held_by(&entity, catalog, view)).collect()
 }
 
-fn granted(claim: &Claim, namespace: &str, held: &[Held]) -> Vec<Value> {
+/// Read once for all whose words are mended together: those may be thousands.
+fn held_by(entity: &Entity, catalog: &Arc<Catalog>, view: &dyn View) -> Option<Arc<Held>> {
+    let name = entity.object_name();
+    let resources = [EFFECTIVE.resource(), DEFINITIONS.resource()];
+    let sources = Sources { resources: &resources, ledger: false };
+    let made = view.derived(&format!("datum held {name}"), sources, &|| {
+        let held = effective::stored(entity, view).map(|object| {
+            Arc::new(Held { table: Table::read(&name, &object, catalog.clone()), samples: Samples::read(&object) })
+        });
+        Arc::new(held) as Parsed
+    });
+    made.downcast_ref::<Option<Arc<Held>>>()?.clone()
+}
+
+fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>]) -> Vec<Value> {
     let shown = |request: &Request| {
         let mut shown = json!({"name": request.name, "quantity": request.unit.show(request.amount)});
         if !request.dimensions.is_empty() {
@@ -124,7 +133,7 @@ fn granted(claim: &Claim, namespace: &str, held: &[Held]) -> Vec<Value> {
 }
 
 /// What the accounts that have too little say.
-fn blocked(lines: &[ExplainedLine], held: &[Held], now_ms: i64) -> State {
+fn blocked(lines: &[ExplainedLine], held: &[Arc<Held>], now_ms: i64) -> State {
     let mut exceeded = Vec::new();
     let mut pending = None;
     for line in lines.iter().filter(|line| &*line.key.resource != UNCOVERED) {
@@ -142,8 +151,8 @@ fn blocked(lines: &[ExplainedLine], held: &[Held], now_ms: i64) -> State {
     }
 }
 
-fn find<'a>(line: &ExplainedLine, held: &'a [Held]) -> Option<(&'a Held, &'a Limited, &'a BucketAccount)> {
-    held.iter().find_map(|one| {
+fn find<'a>(line: &ExplainedLine, held: &'a [Arc<Held>]) -> Option<(&'a Held, &'a Limited, &'a BucketAccount)> {
+    held.iter().map(|one| &**one).find_map(|one| {
         let policy = policy_name(&EFFECTIVE.resource(), "", &one.table.entity.object_name());
         let all = one
             .table

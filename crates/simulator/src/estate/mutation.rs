@@ -134,7 +134,7 @@ pub const ALL: [(Mutation, &[&str]); 50] = [
     (Mutation::CountsAGrantTwice, &["the limit of"]),
     (Mutation::ChargesTheDenied, &["D6: "]),
     (Mutation::ForgetsAClaim, &["is charged nothing", "has or waits for"]),
-    (Mutation::ForgetsCompany, &["D2: "]),
+    (Mutation::ForgetsCompany, &["D9: "]),
     (Mutation::ForgetsSamples, &["the limit of"]),
     (Mutation::TellsNobody, &["D4: "]),
     (Mutation::ForgetsDenials, &["D7: "]),
