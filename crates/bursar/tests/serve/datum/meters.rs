@@ -12,7 +12,7 @@ fn outage() -> Duration {
     Duration::from_secs(seconds.unwrap_or(4))
 }
 
-/// Clients that claim meanwhile, each ten times a second.
+/// Clients that claim meanwhile, each up to five times a second: a minute of it is within what one namespace may have.
 const WRITERS: usize = 8;
 
 /// From its return until all are decided.
@@ -65,7 +65,7 @@ async fn while_a_meter_is_down_nothing_is_granted_and_on_its_return_all_is_decid
             if begun.elapsed() >= outage() && number >= 40 {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
     futures::future::join_all(writing).await;
@@ -146,6 +146,7 @@ async fn until(
             return now;
         }
         assert!(begun.elapsed() < within, "{now:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Thousands are listed each time, by the processor that is to decide them.
+        tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
