@@ -14,6 +14,9 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Every service account, and (with `:<namespace>` added) every service account of one namespace.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// How the names of the server's own parts begin. Nobody who comes from outside has such a name, whatever he shows and may do: what
+/// they write is believed.
+const INTERNAL: &str = "system:bursar:";
 const SERVICE_ACCOUNT_USER: &str = "system:serviceaccount:";
 
 /// An authenticated (or anonymous) caller.
@@ -40,7 +43,12 @@ impl Identity {
 
     /// The controllers inside the process: no socket, no credential, all rights.
     pub fn internal(component: &str) -> Identity {
-        Identity::authenticated(format!("system:bursar:{component}"), [MASTERS])
+        Identity::authenticated(format!("{INTERNAL}{component}"), [MASTERS])
+    }
+
+    /// Whether it is a part of the server.
+    pub fn is_internal(&self) -> bool {
+        is_internal(&self.user)
     }
 
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Identity {
@@ -92,6 +100,11 @@ impl Identity {
         }
         Value::Object(info)
     }
+}
+
+/// Whether a user's name is one of the server's own parts.
+pub fn is_internal(user: &str) -> bool {
+    user.starts_with(INTERNAL)
 }
 
 pub fn service_account_user(namespace: &str, name: &str) -> String {

@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 use crate::authz::{Attributes, Decision, Rbac, forbidden};
 use crate::identity::{
-    ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED, service_account_groups, split_service_account,
+    ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED, is_internal, service_account_groups, split_service_account,
 };
 use crate::request::percent_decode;
 
@@ -77,8 +77,17 @@ impl Impersonation {
         Ok(any.then_some(asked))
     }
 
-    /// Checks every right and says who the request is from now on.
+    /// Checks every right and says who the request is from now on. Nobody has the right to be a part of the server.
     pub fn authorize(self, rbac: &Rbac, by: &Identity) -> Result<Identity, ImpersonationError> {
+        if is_internal(&self.user) {
+            let attributes = as_what("", "users", &self.user);
+            return Err(ImpersonationError::Forbidden {
+                message: forbidden(by, &attributes, "it is a part of the server"),
+                group: attributes.group.into(),
+                resource: attributes.resource.into(),
+                name: self.user.clone(),
+            });
+        }
         let check = |attributes: Attributes<'_>| match rbac.authorize(by, &attributes) {
             Decision::Allowed(_) => Ok(()),
             Decision::Denied { reason } => Err(ImpersonationError::Forbidden {

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::TOKEN_BYTES_MAX;
 use crate::files;
-use crate::identity::Identity;
+use crate::identity::{Identity, is_internal};
 
 /// A hundred thousand users fit; a wrong file does not.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -55,6 +55,9 @@ impl TokenFile {
             }
             if user.is_empty() {
                 return Err(bad("the user is empty"));
+            }
+            if is_internal(user) {
+                return Err(bad("the user has a name of the server's own parts"));
             }
             let groups = rest.first().map(String::as_str).unwrap_or_default();
             let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
@@ -125,6 +128,7 @@ mod tests {
             ("a,b,c\nx,y", "token file, line 2: needs at least token, user and uid"),
             (",b,c", "token file, line 1: the token is empty, too long or has spaces"),
             ("a,,c", "token file, line 1: the user is empty"),
+            ("a,system:bursar:orgs,c", "token file, line 1: the user has a name of the server's own parts"),
             ("a,b,c\na,d,e", "token file, line 2: the token is in the file twice"),
             ("a,b,c,\"x", "token file, line 1: a quote is not closed"),
         ] {

@@ -98,6 +98,16 @@ async fn tokens_and_bad_credentials() {
     running.stop().await;
 }
 
+/// A certificate for a part of the server is no credential, whoever signed it and whichever groups it names.
+#[tokio::test]
+async fn nobody_shows_a_certificate_of_a_part_of_the_server() {
+    let running = Running::start().await;
+    let client = Client { certificate: Some(&running.prepared.forged), http2: false };
+    let (status, answer) = running.prepared.send(client, get("/version")).await.expect("an answer");
+    assert_eq!((status, message(&answer)), (StatusCode::UNAUTHORIZED, "Unauthorized"));
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn impersonation_needs_the_right_to() {
     let running = Running::start().await;
@@ -109,6 +119,10 @@ async fn impersonation_needs_the_right_to() {
         (answer["user"].as_str(), &answer["groups"]),
         (Some("carol"), &serde_json::json!(["qa", "system:authenticated"]))
     );
+    // A part of the server is nobody, not even for who may everything.
+    let part =
+        request("/version", &[("impersonate-user", "system:bursar:orgs"), ("impersonate-group", "system:masters")]);
+    assert_eq!(running.prepared.send(admin, part).await.expect("an answer").0, StatusCode::FORBIDDEN);
     let (status, answer) = running.prepared.send(alice, as_user("carol")).await.expect("an answer");
     assert_eq!(status, StatusCode::FORBIDDEN);
     let expected = r#"users "carol" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope"#;

@@ -87,6 +87,8 @@ pub struct Facts {
     pub authority: String,
     pub admin: Pair,
     pub client: Pair,
+    /// Of a name that only a part of the server has.
+    pub forged: Pair,
     pub port: u16,
 }
 
@@ -110,6 +112,10 @@ impl Running {
             authority: prepared.pki.authority.certificate.clone(),
             admin: prepared.pki.admin.clone(),
             client: prepared.pki.client("alice", Some("dev"), now - 60, now + 3600).expect("a client certificate"),
+            forged: prepared
+                .pki
+                .client("system:bursar:orgs", Some("system:masters"), now - 60, now + 3600)
+                .expect("a client certificate"),
             port: prepared.address.port(),
         };
         let rbac = Arc::new(bootstrapped());

@@ -80,7 +80,8 @@ impl Wire {
         let closing = CancellationToken::new();
         let served = tokio::spawn(listen::serve(listener, config, service, closing.clone(), limits));
         let client = pki.client("alice", None, now - 60, now + 3600).expect("a certificate");
-        let facts = Facts { authority: pki.authority.certificate, admin: pki.admin, client, port };
+        let forged = client.clone();
+        let facts = Facts { authority: pki.authority.certificate, admin: pki.admin, client, forged, port };
         Wire { facts, in_flight, closing, served }
     }
 
