@@ -54,8 +54,8 @@ pub struct Orgs;
 static MANIFEST: Manifest = Manifest {
     name: "orgs",
     policies: &[ORGS, VOLUMES],
-    shaped: &[ENVS, ROUTES, VOLUMES, HOSTNAMES, EXEC_SESSIONS, LOG_STREAMS, IDEMPOTENCY_KEYS],
-    watched: &[TIERS, ORGS, INSTANCES, ROUTES, EXEC_SESSIONS, LOG_STREAMS, IDEMPOTENCY_KEYS],
+    shaped: &[ENVS, ROUTES, VOLUMES, HOSTNAMES, LOG_STREAMS, IDEMPOTENCY_KEYS],
+    watched: &[TIERS, ORGS, INSTANCES, ROUTES, LOG_STREAMS, IDEMPOTENCY_KEYS],
     meaning: &[TIERS],
     definitions: definitions::definitions,
     checked: guard::CHECKED,
@@ -112,7 +112,12 @@ fn compile_org(policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled,
     for dimension in Dimension::COMPUTE {
         accounts.push(account(dimensions::counted_name(dimension), limits.cap(dimension)));
     }
-    for (name, most) in [(usage::RECORDS, usage::RECORDS_MAX), (usage::KEYS, usage::KEYS_MAX)] {
+    let bounds = [
+        (usage::RECORDS, usage::RECORDS_MAX),
+        (usage::KEYS, usage::KEYS_MAX),
+        (usage::RECORD_BYTES, usage::RECORD_BYTES_MAX),
+    ];
+    for (name, most) in bounds {
         accounts.push(account(name, Cap::Most(quantity::Amount::from_units(most))));
     }
     let resources = usage::COUNTED.iter().map(Plural::resource).collect();
@@ -121,7 +126,7 @@ fn compile_org(policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled,
         accounts,
         rules: vec![Rule { resources, reach, measure: Arc::new(usage::Usage) }],
         // What is charged follows from the objects alone.
-        fingerprint: vec![1],
+        fingerprint: vec![2],
         until_ms: limits.until_ms,
     })
 }
@@ -171,13 +176,10 @@ fn shape_volume(object: &PolicyObject<'_>, view: &dyn View) -> Must {
     Must::differ(object.object, volume)
 }
 
-/// What nothing is counted for any more goes by itself.
+/// What no event tells of goes by itself when it counts for nothing any more.
 fn shape_passing(object: &PolicyObject<'_>, view: &dyn View) -> Must {
     let spec = &object.object["spec"];
-    let is_over = match EXEC_SESSIONS.is(object.resource) {
-        true => commands::has_passed(spec, view.now_ms()),
-        false => view.now_ms() >= given(spec, &["expires_at_ms"]).and_then(Value::as_i64).unwrap_or(i64::MAX),
-    };
+    let is_over = view.now_ms() >= given(spec, &["expires_at_ms"]).and_then(Value::as_i64).unwrap_or(i64::MAX);
     if is_over { Must::Gone } else { Must::AsItIs }
 }
 

@@ -35,8 +35,12 @@ pub const RECORDS_MAX: i64 = 20_000;
 /// Keys of commands that are remembered at a time.
 pub const KEYS: &str = "idempotency_keys";
 pub const KEYS_MAX: i64 = 10_000;
+/// And what all of that is long together, as it is stored.
+pub const RECORD_BYTES: &str = "record_bytes";
+pub const RECORD_BYTES_MAX: i64 = 64 << 20;
 const RECORDS_AT: usize = COUNT + Dimension::COMPUTE.len();
 const KEYS_AT: usize = RECORDS_AT + 1;
+const RECORD_BYTES_AT: usize = KEYS_AT + 1;
 
 /// How long a grant of an exec session is counted by the hour.
 pub const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -149,7 +153,11 @@ fn take_records(subject: &Subject<'_>, spec: &Value, out: &mut Verdict) -> Resul
         out.holds_until(given(spec, &["expires_at_ms"]).and_then(Value::as_i64).ok_or("expires_at_ms is no moment")?);
     } else if [RELEASES, DEPLOYS, SNAPSHOTS, RESTORE_JOBS, SECRET_BUNDLES].iter().any(is) {
         out.charge(RECORDS_AT, Amount::from_units(1), Format::DecimalSi);
+    } else {
+        return Ok(());
     }
+    let bytes = i64::try_from(spec.to_string().len()).map_err(|_| "it is too long")?;
+    out.charge(RECORD_BYTES_AT, Amount::from_units(bytes), Format::DecimalSi);
     Ok(())
 }
 

@@ -15,13 +15,18 @@ pub struct Violation {
     pub requested: Amount,
     /// Set when only what is allocated was asked about.
     pub counted_only: bool,
+    /// What it is counted for apart: a volume, of which there may be so many snapshots.
+    pub key: Option<String>,
 }
 
 impl Violation {
-    fn of(line: &DenialLine) -> Option<Violation> {
+    fn of(denial: &Denial, line: &DenialLine) -> Option<Violation> {
         let (dimension, counted_only) = of_account(&line.account)?;
+        // Policies are named after their object: `volumes.orgs.bursar.dev/acme/v-1`.
+        let name = || denial.policy.rsplit('/').next().unwrap_or_default().to_owned();
+        let key = (dimension == Dimension::SnapshotsPerVolume).then(name);
         let current = line.used.checked_add(line.held).unwrap_or(line.used);
-        Some(Violation { dimension, limit: line.limit, current, requested: line.requested, counted_only })
+        Some(Violation { dimension, limit: line.limit, current, requested: line.requested, counted_only, key })
     }
 
     pub fn text(&self) -> String {
@@ -33,8 +38,8 @@ impl Violation {
 
 /// Everything that said no, in the order of the dimensions.
 pub fn violations<'a>(denials: impl IntoIterator<Item = &'a Denial>) -> Vec<Violation> {
-    let lines = denials.into_iter().flat_map(|denial| &denial.lines);
-    let mut all: Vec<Violation> = lines.filter_map(Violation::of).collect();
+    let of = |denial: &'a Denial| denial.lines.iter().filter_map(|line| Violation::of(denial, line));
+    let mut all: Vec<Violation> = denials.into_iter().flat_map(of).collect();
     all.sort_by_key(|one| (one.dimension, one.counted_only));
     all.dedup_by_key(|one| one.dimension);
     all

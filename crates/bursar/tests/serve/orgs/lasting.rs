@@ -65,7 +65,7 @@ async fn an_hour_of_grants_is_counted_through_kills() {
     // After all of it the views are still those that the events tell.
     let views = platform.get("/v1/views").await;
     let events = platform.get("/v1/events").await["items"].as_array().cloned().expect("events");
-    let rebuilt = families::orgs::commands::rebuild(&events, views["now_ms"].as_i64().expect("a moment"));
+    let rebuilt = families::orgs::commands::rebuild(&events);
     assert!(rebuilt.gaps.is_empty(), "{:?}", rebuilt.gaps);
     assert_eq!(rebuilt.views.len(), views["items"].as_array().map_or(0, Vec::len));
 }

@@ -1,5 +1,7 @@
 //! Apps, their releases and their environments.
 
+use std::sync::Arc;
+
 use kinds::fields::{items, text};
 use serde_json::{Map, Value, json};
 
@@ -9,8 +11,9 @@ use super::super::numbers;
 use super::body::{Body, check_name};
 use super::deploys::{SECRET_NAMES_BYTES_MAX, SECRETS_MAX, is_secret_name};
 use super::problem::Problem;
-use super::work::{Asking, Done, Outcome};
+use super::work::{Asking, Done, Outcome, RecordFacts};
 use super::{Given, VMM_OVERHEAD_BYTES};
+use crate::Plural;
 
 /// Process types of one release.
 const PROCESSES_MAX: usize = 16;
@@ -31,18 +34,37 @@ pub fn create_app(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
 
 pub fn delete_app(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let stored = asking.load_to_change(APPS, given.name("app"))?;
+    if asking.list(ENVS).iter().any(|env| text(env.spec(), &["app"]) == stored.name) {
+        let why = format!("{:?} still has environments: delete them first", stored.name);
+        return Err(Problem::conflict("app_not_empty", why));
+    }
     let mut out = Outcome::new(Done::Deleted);
-    asking.delete(&mut out, &stored, "app.deleted", json!({"name": stored.name}));
-    // Releases of an app that is gone are of no use: they go as far as one step takes them.
-    let releases = asking.list(RELEASES).into_iter().filter(|one| text(one.spec(), &["app"]) == stored.name);
-    for release in releases.take(RELEASES_WITH_APP_MAX).collect::<Vec<_>>() {
-        asking.delete(&mut out, &release, "release.deleted", json!({}));
+    // Releases of an app that is gone are of no use, and they would be those of the next one of its name: they go before it.
+    let mut releases = asking.records(RELEASES);
+    releases.retain(|one| one.app == stored.name);
+    out.goes_on = delete_some(asking, &mut out, RELEASES, &releases, "release.deleted");
+    if !out.goes_on {
+        asking.delete(&mut out, &stored, "app.deleted", json!({"name": stored.name}));
     }
     Ok(out)
 }
 
-/// Releases that go in the step of their app.
-const RELEASES_WITH_APP_MAX: usize = 50;
+/// What goes with an object in one step; the engine decides 64 writes at once.
+const ALONG_MAX: usize = 50;
+
+/// Deletes of these what one step takes; says whether that was not all.
+fn delete_some(
+    asking: &mut Asking<'_>,
+    out: &mut Outcome,
+    plural: Plural,
+    all: &[Arc<RecordFacts>],
+    event: &str,
+) -> bool {
+    for one in asking.stored(plural, all.iter().take(ALONG_MAX)) {
+        asking.delete(out, &one, event, json!({}));
+    }
+    all.len() > ALONG_MAX
+}
 
 pub fn create_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let app = asking.load(APPS, given.name("app"))?;
@@ -63,14 +85,18 @@ pub fn create_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
         let why = format!("the names of secrets they need take more than {SECRET_NAMES_BYTES_MAX} bytes");
         return Err(Problem::invalid("processes", why));
     }
-    let numbers = asking.list(RELEASES).into_iter().filter(|one| text(one.spec(), &["app"]) == app.name);
-    let last = numbers.filter_map(|one| one.spec()["number"].as_i64()).max().unwrap_or(0);
+    let releases = asking.records(RELEASES);
+    let last = releases.iter().filter(|one| one.app == app.name).map(|one| one.number).max().unwrap_or(0);
     let number = last.max(app.spec()["releases"].as_i64().unwrap_or(0)).saturating_add(1);
     let name = format!("{}.{number}", app.name);
     let spec = json!({"app": app.name, "number": number, "processes": processes});
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"number": number, "process_types": processes.keys().collect::<Vec<_>>()});
     let object = asking.create(&mut out, RELEASES, &name, spec, "release.created", payload);
+    // A number is given once, whoever deletes the release meanwhile; and none comes to an app that goes.
+    let mut numbered = app.spec().clone();
+    numbered["releases"] = json!(number);
+    asking.change(&mut out, &app, numbered, &[("app.release_numbered", json!({"number": number}))]);
     Ok(out.showing(&object))
 }
 
@@ -136,9 +162,7 @@ pub fn delete_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
     let number = stored.spec()["number"].as_i64().unwrap_or(0);
     if let Some(app) = asking.find(APPS, given.name("app"))
         && app.spec()["releases"].as_i64().unwrap_or(0) < number
-        && !asking.list(RELEASES).iter().any(|one| {
-            text(one.spec(), &["app"]) == app.name && one.spec()["number"].as_i64().is_some_and(|other| other > number)
-        })
+        && !asking.records(RELEASES).iter().any(|one| one.app == app.name && one.number > number)
     {
         let mut spec = app.spec().clone();
         spec["releases"] = json!(number);
@@ -164,20 +188,32 @@ pub fn create_env(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     Ok(out.showing(&object))
 }
 
+/// What an environment is not deleted with.
+pub const KEEPING_ENVS: [(Plural, &str); 3] =
+    [(INSTANCES, "instances"), (ROUTES, "routes"), (ATTACHMENTS, "volume attachments")];
+
 /// An environment without instances, routes and attachments; its rollouts and the list of its secrets go with it.
 pub fn delete_env(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let name = env_name(given.name("app"), given.name("env"));
     let stored = asking.load_to_change(ENVS, &name)?;
     let mut out = Outcome::new(Done::Deleted);
-    asking.delete(&mut out, &stored, "env.deleted", json!({}));
     let of_env = |spec: &Value| env_name(text(spec, &["app"]), text(spec, &["env"])) == name;
-    let deploys = asking.list(DEPLOYS).into_iter().filter(|one| of_env(one.spec())).take(40).collect::<Vec<_>>();
-    for deploy in deploys {
-        asking.delete(&mut out, &deploy, "deploy.deleted", json!({}));
+    for (plural, what) in KEEPING_ENVS {
+        if asking.list(plural).iter().any(|one| of_env(one.spec())) {
+            let why = format!("{name:?} still has {what}: delete them first");
+            return Err(Problem::conflict("env_not_empty", why));
+        }
+    }
+    let mut deploys = asking.records(DEPLOYS);
+    deploys.retain(|one| one.env == name);
+    out.goes_on = delete_some(asking, &mut out, DEPLOYS, &deploys, "deploy.deleted");
+    if out.goes_on {
+        return Ok(out);
     }
     if let Some(bundle) = asking.find(SECRET_BUNDLES, &name) {
         asking.delete(&mut out, &bundle, "secret_bundle.deleted", json!({}));
         super::deploys::drop_secret(asking, &mut out, text(bundle.spec(), &["secret"]));
     }
+    asking.delete(&mut out, &stored, "env.deleted", json!({}));
     Ok(out)
 }

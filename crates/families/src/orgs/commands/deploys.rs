@@ -1,6 +1,8 @@
 //! Rollouts: a release, or other secrets, comes to an environment. Whether a group surges is decided with the commit, is held for
 //! as long as the rollout lasts, and stands in the deploy.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kinds::fields::text;
@@ -15,11 +17,13 @@ use super::Given;
 use super::body::Body;
 use super::operator::surge_policy;
 use super::problem::Problem;
-use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
+use super::work::{Asking, Done, Outcome, RecordFacts, Step, StepKind, Stored};
 use crate::{Place, Plural};
 
 /// Finished rollouts of an environment that are kept.
 const DEPLOYS_KEPT: usize = 20;
+/// And of those that are not, so many go with one that begins.
+const FORGOTTEN_MAX: usize = 10;
 /// Secrets of one environment, the bytes of all of them, and those of their names, which stand in every event of the environment.
 pub const SECRETS_MAX: usize = 256;
 pub const SECRET_NAMES_BYTES_MAX: usize = 16 * 1024;
@@ -57,15 +61,14 @@ fn before_the_last(given: &Given<'_>, asking: &Asking<'_>) -> Result<String, Pro
         .map(|(_, process)| text(process, &["release"]).to_owned())
         .collect();
     let mut deploys = deploys_of(asking, &env);
-    deploys.sort_by_key(|deploy| std::cmp::Reverse(deploy.spec()["started_at_ms"].as_i64()));
-    let before = deploys.iter().map(|deploy| text(deploy.spec(), &["release"]).to_owned());
+    deploys.sort_by_key(|deploy| std::cmp::Reverse(deploy.started_at_ms));
+    let before = deploys.iter().map(|deploy| deploy.release.clone());
     let mut before = before.filter(|release| !release.is_empty() && !current.contains(release));
     before.next().ok_or_else(|| Problem::conflict("nothing_to_roll_back", "no other release was deployed here before"))
 }
 
-fn deploys_of(asking: &Asking<'_>, env: &str) -> Vec<Stored> {
-    let of_env = |one: &Stored| env_name(text(one.spec(), &["app"]), text(one.spec(), &["env"])) == env;
-    asking.list(DEPLOYS).into_iter().filter(of_env).collect()
+fn deploys_of(asking: &Asking<'_>, env: &str) -> Vec<Arc<RecordFacts>> {
+    asking.records(DEPLOYS).into_iter().filter(|one| one.env == env).collect()
 }
 
 fn is_stateful(asking: &Asking<'_>, env: &str, process_type: &str) -> bool {
@@ -212,10 +215,10 @@ fn message(modes: &Map<String, Value>, why: &[Violation], drained: &[String]) ->
 /// Of the rollouts that have ended, the last ones are kept.
 fn forget_old(asking: &mut Asking<'_>, out: &mut Outcome, env: &str) {
     let mut ended = deploys_of(asking, env);
-    ended.retain(|deploy| matches!(text(deploy.spec(), &["state"]), "succeeded" | "failed"));
-    ended.sort_by_key(|deploy| deploy.spec()["started_at_ms"].as_i64());
+    ended.retain(|deploy| !deploy.is_open);
+    ended.sort_by_key(|deploy| deploy.started_at_ms);
     let beyond = ended.len().saturating_sub(DEPLOYS_KEPT);
-    for deploy in ended.into_iter().take(beyond.min(2)) {
+    for deploy in asking.stored(DEPLOYS, ended.iter().take(beyond.min(FORGOTTEN_MAX))) {
         asking.delete(out, &deploy, "deploy.deleted", json!({}));
     }
 }

@@ -6,7 +6,6 @@ use kinds::fields::text;
 use serde_json::Value;
 
 use super::super::names::*;
-use super::super::usage::HOUR_MS;
 use crate::Plural;
 
 /// What follows from other objects.
@@ -39,8 +38,8 @@ pub struct Rebuilt {
     pub gaps: Vec<String>,
 }
 
-/// Plays events in their order. What would have passed by itself by now has passed.
-pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>, now_ms: i64) -> Rebuilt {
+/// Plays events in their order. All that happens to what is told is told: nothing passes by itself.
+pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>) -> Rebuilt {
     let mut rebuilt = Rebuilt::default();
     let mut sequences: BTreeMap<(String, String, String), i64> = BTreeMap::new();
     for event in events {
@@ -65,12 +64,5 @@ pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>, now_ms: i64) -> 
             sequences.retain(|(_, of, _), _| *of != org);
         }
     }
-    rebuilt.views.retain(|(kind, ..), state| kind != "exec_session" || !has_passed(state, now_ms));
     rebuilt
-}
-
-/// A session that counts for nothing any more.
-pub fn has_passed(session: &Value, now_ms: i64) -> bool {
-    let at = |field: &str| session.get(field).and_then(Value::as_i64).unwrap_or(i64::MAX);
-    now_ms >= at("expires_at_ms") && now_ms >= at("granted_at_ms").saturating_add(HOUR_MS)
 }

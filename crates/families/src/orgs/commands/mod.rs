@@ -23,9 +23,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{Balances, World};
-pub use events::{DERIVED, Rebuilt, has_passed, is_rebuilt, rebuild, state};
+pub(super) use apps::KEEPING_ENVS;
+pub use events::{DERIVED, Rebuilt, is_rebuilt, rebuild, state};
 pub use instances::spec_hash;
-pub use problem::{Problem, Sort, quota_details};
+pub(super) use network::{no_ipv4, port_in_use};
+pub(super) use nodes::prefix_in_use;
+pub use problem::{Problem, RATE_LIMITED, Sort, quota_details};
+pub use sessions::STREAM_MS;
+pub(super) use sessions::{exec_room, has_passed, instance_stopped};
 pub use work::{Asking, Done, Outcome, Step, StepKind, row};
 
 use super::words::Violation;

@@ -35,8 +35,7 @@ pub fn create_route(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcom
         return Err(in_use(&hostname));
     }
     if hostname.is_empty() && is_bound(asking, &name, port) {
-        let why = format!("another raw TCP route of this environment has port {port}");
-        return Err(Problem::conflict("port_in_use", why));
+        return Err(port_in_use(&json!(port)));
     }
     let route = asking.new_id("r");
     let spec = json!({
@@ -75,9 +74,13 @@ fn in_use(hostname: &str) -> Problem {
     Problem::conflict("hostname_in_use", format!("another route has the hostname {hostname:?}"))
 }
 
-fn no_ipv4() -> Problem {
+pub fn no_ipv4() -> Problem {
     let why = "the route requires IPv4, and its environment has none: enable the IPv4 add-on first";
     Problem::conflict("ipv4_not_enabled", why)
+}
+
+pub fn port_in_use(port: &Value) -> Problem {
+    Problem::conflict("port_in_use", format!("another raw TCP route of this environment has port {port}"))
 }
 
 fn has_ipv4(env: &Stored) -> bool {

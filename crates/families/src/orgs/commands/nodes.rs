@@ -46,16 +46,20 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
 
 /// No two instances have one address, and so no two nodes one prefix.
 fn check_prefix(asking: &Asking<'_>, node: &str, prefix: &str) -> Result<(), Problem> {
-    if prefix == NO_PREFIX {
-        return Ok(());
-    }
     let wrong = || Problem::invalid("ipv6_prefix", "it is no prefix of 64 bits: write fd12:3456:789a:1::/64");
-    let bits = said_prefix(prefix).ok_or_else(wrong)?;
+    if prefix != NO_PREFIX && said_prefix(prefix).is_none() {
+        return Err(wrong());
+    }
+    let bits = prefix_of(node, prefix);
     let same = |one: &&Stored| one.name != node && prefix_of(&one.name, text(one.spec(), &["ipv6_prefix"])) == bits;
     match asking.list(NODES).iter().find(same) {
         None => Ok(()),
-        Some(other) => Err(Problem::conflict("prefix_in_use", format!("node {:?} has this prefix", other.name))),
+        Some(other) => Err(prefix_in_use(&other.name)),
     }
+}
+
+pub fn prefix_in_use(other: &str) -> Problem {
+    Problem::conflict("prefix_in_use", format!("node {other:?} has this prefix"))
 }
 
 pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {

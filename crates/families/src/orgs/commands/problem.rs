@@ -2,8 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::super::guard::conflict;
 use super::super::numbers;
 use super::super::words::Violation;
+use crate::Refusal;
+
+/// There is too much of it at the moment, whatever quota says.
+pub const RATE_LIMITED: &str = "rate_limited";
 
 /// What sort of answer a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +60,22 @@ impl Problem {
         Problem { violations, ..Problem::conflict("quota_exceeded", detail.join("; ")) }
     }
 
+    /// What was found only in the step, in the words of what is found before it.
+    pub fn of(refusal: Refusal) -> Problem {
+        let code = refusal.causes.first().map_or("conflict", |cause| &*cause.reason);
+        let sort = if code == RATE_LIMITED { Sort::Limited } else { Sort::Conflict };
+        Problem::new(sort, code, refusal.message.as_str())
+    }
+
     /// The dimension that a refusal is about first.
     pub fn dimension(&self) -> Option<&'static str> {
         self.violations.first().map(|one| one.dimension.name())
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        conflict(&problem.code, problem.detail)
     }
 }
 
@@ -73,6 +91,7 @@ pub fn quota_details(violations: &[Violation], usage: impl Fn(&Violation) -> (Va
             "counted": counted,
             "reserved": reserved,
             "limit_source": source,
+            "key": violation.key,
         })
     };
     let all: Vec<Value> = violations.iter().map(one).collect();

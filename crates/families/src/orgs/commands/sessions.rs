@@ -1,13 +1,13 @@
 //! Exec sessions and log streams: what is counted while it is open, and never longer than its lease.
 
 use kinds::fields::text;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::names::*;
-use super::super::usage::{counts, counts_as_open};
+use super::super::usage::{HOUR_MS, counts, counts_as_open};
 use super::Given;
 use super::body::Body;
-use super::problem::{Problem, Sort};
+use super::problem::{Problem, RATE_LIMITED, Sort};
 use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
 use crate::Place;
 
@@ -25,33 +25,49 @@ pub fn grant(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Prob
     Body::of(given.body, &[])?;
     let instance = asking.load(INSTANCES, given.name("instance"))?;
     if !counts(text(instance.spec(), &["desired_state"])) {
-        return Err(Problem::conflict("instance_stopped", "the instance is to be stopped"));
+        return Err(instance_stopped());
     }
     let now_ms = asking.around.now_ms;
-    let open: Vec<Stored> = asking.list(EXEC_SESSIONS).into_iter().filter(|one| is_open(one, now_ms)).collect();
-    let in_env = open
-        .iter()
-        .filter(|one| ["app", "env"].iter().all(|field| text(one.spec(), &[field]) == text(instance.spec(), &[field])));
-    let in_instance = open.iter().filter(|one| text(one.spec(), &["instance"]) == instance.name).count();
-    if in_env.count() >= SESSIONS_PER_ENV_MAX || in_instance >= SESSIONS_PER_INSTANCE_MAX {
-        let why = format!(
-            "there are {SESSIONS_PER_ENV_MAX} sessions at most in an environment, and {SESSIONS_PER_INSTANCE_MAX} in an instance"
-        );
-        return Err(Problem::new(Sort::Limited, "rate_limited", why));
-    }
     let name = asking.new_id("x");
     let spec = json!({
         "instance": instance.name, "app": instance.spec()["app"], "env": instance.spec()["env"], "state": "granted",
         "granted_at_ms": now_ms, "expires_at_ms": now_ms.saturating_add(GRANT_MS),
     });
+    exec_room(&spec, asking.list(EXEC_SESSIONS).iter().map(Stored::spec), now_ms)?;
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"instance_id": instance.name});
     let object = asking.create(&mut out, EXEC_SESSIONS, &name, spec, "exec_session.granted", payload);
     Ok(out.showing(&object))
 }
 
-fn is_open(session: &Stored, now_ms: i64) -> bool {
-    let spec = session.spec();
+pub fn instance_stopped() -> Problem {
+    Problem::conflict("instance_stopped", "the instance is to be stopped")
+}
+
+/// Whether there is room for a session beside these.
+pub fn exec_room<'a>(one: &Value, others: impl Iterator<Item = &'a Value>, now_ms: i64) -> Result<(), Problem> {
+    let (mut in_env, mut in_instance) = (0, 0);
+    for other in others.filter(|other| is_open(other, now_ms)) {
+        in_env += usize::from(["app", "env"].iter().all(|field| other[*field] == one[*field]));
+        in_instance += usize::from(other["instance"] == one["instance"]);
+    }
+    if in_env < SESSIONS_PER_ENV_MAX && in_instance < SESSIONS_PER_INSTANCE_MAX {
+        return Ok(());
+    }
+    let why = format!(
+        "there are {SESSIONS_PER_ENV_MAX} sessions at most in an environment, and {SESSIONS_PER_INSTANCE_MAX} in an instance"
+    );
+    Err(Problem::new(Sort::Limited, RATE_LIMITED, why))
+}
+
+/// Whether a session counts for nothing any more.
+pub fn has_passed(session: &Value, now_ms: i64) -> bool {
+    let at = |field: &str| session.get(field).and_then(Value::as_i64).unwrap_or(i64::MAX);
+    let is_ended = text(session, &["state"]) == "ended" || now_ms >= at("expires_at_ms");
+    is_ended && now_ms >= at("granted_at_ms").saturating_add(HOUR_MS)
+}
+
+fn is_open(spec: &Value, now_ms: i64) -> bool {
     counts_as_open(text(spec, &["state"])) && spec["expires_at_ms"].as_i64().is_some_and(|at| now_ms < at)
 }
 
@@ -62,7 +78,7 @@ pub fn connect(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pr
     let now_ms = asking.around.now_ms;
     let instance = asking.find(INSTANCES, text(stored.spec(), &["instance"]));
     let runs = instance.is_some_and(|one| counts(text(one.spec(), &["desired_state"])));
-    if !is_open(&stored, now_ms) || !runs {
+    if !is_open(stored.spec(), now_ms) || !runs {
         return Err(Problem::conflict(
             "session_ended",
             "the session has ended: nobody connected or renewed it in time, it was closed, or its instance stopped",
@@ -83,14 +99,23 @@ pub fn connect(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pr
     Ok(out.showing(&object))
 }
 
+/// Ends a session, and says why it has; one that has ended, and is counted by the hour no longer, is forgotten.
 pub fn end(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     Body::of(given.body, &[])?;
     let stored = asking.load_to_change(EXEC_SESSIONS, given.name("session"))?;
     if text(stored.spec(), &["state"]) == "ended" {
-        return Ok(Outcome::as_it_was(&stored));
+        if !has_passed(stored.spec(), asking.around.now_ms) {
+            return Ok(Outcome::as_it_was(&stored));
+        }
+        let mut out = Outcome::new(Done::Deleted);
+        asking.delete(&mut out, &stored, "exec_session.deleted", json!({}));
+        return Ok(out);
     }
+    let instance = asking.find(INSTANCES, text(stored.spec(), &["instance"]));
+    let runs = instance.is_some_and(|one| counts(text(one.spec(), &["desired_state"])));
     let reason = match text(stored.spec(), &["state"]) {
-        _ if is_open(&stored, asking.around.now_ms) => "closed",
+        _ if !runs => "instance_stopped",
+        _ if is_open(stored.spec(), asking.around.now_ms) => "closed",
         "connected" => "connection_lost",
         _ => "connect_timeout",
     };

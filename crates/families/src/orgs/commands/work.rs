@@ -16,7 +16,7 @@ use super::super::status::{Row, rows};
 use super::super::words::Violation;
 use super::problem::Problem;
 use super::{Actor, Around, state};
-use crate::{Place, Plural};
+use crate::{Parsed, Place, Plural};
 
 /// One request as commands see it.
 pub struct Asking<'a> {
@@ -48,6 +48,34 @@ impl Stored {
 
     pub fn version(&self) -> i64 {
         given(&self.object, &["spec", "version"]).and_then(Value::as_i64).unwrap_or(0)
+    }
+}
+
+/// What is asked of releases and rollouts over all of them.
+pub struct RecordFacts {
+    pub name: String,
+    pub app: String,
+    /// The environment's name, of a rollout.
+    pub env: String,
+    pub number: i64,
+    pub release: String,
+    pub is_open: bool,
+    pub started_at_ms: Option<i64>,
+}
+
+impl RecordFacts {
+    fn parse(object: &Value) -> Parsed {
+        let spec = &object["spec"];
+        let of = |field: &str| text(spec, &[field]).to_owned();
+        Arc::new(RecordFacts {
+            name: text(object, &["metadata", "name"]).to_owned(),
+            app: of("app"),
+            env: env_name(text(spec, &["app"]), text(spec, &["env"])),
+            number: spec["number"].as_i64().unwrap_or(0),
+            release: of("release"),
+            is_open: matches!(text(spec, &["state"]), "queued" | "rolling"),
+            started_at_ms: spec["started_at_ms"].as_i64(),
+        })
     }
 }
 
@@ -89,6 +117,8 @@ pub struct Outcome {
     pub events: Vec<Value>,
     /// The events as they are written down.
     pub lines: Vec<Vec<u8>>,
+    /// Whether it is a part of what was asked for: the same command, run again after this step, goes on.
+    pub goes_on: bool,
     /// How many process types surge in it: with fewer it may fit.
     pub surges: usize,
     /// Whether a rollout that cannot surge is refused.
@@ -103,6 +133,7 @@ impl Outcome {
             steps: Vec::new(),
             events: Vec::new(),
             lines: Vec::new(),
+            goes_on: false,
             surges: 0,
             surges_or_nothing: false,
         }
@@ -176,6 +207,17 @@ impl Asking<'_> {
             Stored { plural, name, object }
         };
         all.map(stored).collect()
+    }
+
+    /// What is asked of records of one kind. There may be many and long ones: nothing else of them is kept in mind.
+    pub fn records(&self, plural: Plural) -> Vec<Arc<RecordFacts>> {
+        let all = self.around.world.parsed(&plural.resource(), self.org, &RecordFacts::parse);
+        all.into_iter().filter_map(|one| one.downcast::<RecordFacts>().ok()).collect()
+    }
+
+    /// Of records with these facts the objects.
+    pub fn stored<'f>(&self, plural: Plural, facts: impl IntoIterator<Item = &'f Arc<RecordFacts>>) -> Vec<Stored> {
+        facts.into_iter().filter_map(|one| self.find(plural, &one.name)).collect()
     }
 
     /// A new id that sorts by time.
@@ -317,7 +359,7 @@ impl Asking<'_> {
             let fits = row.usage.checked_add(requested).is_some_and(|sum| sum <= limit);
             if !fits {
                 let current = row.usage;
-                violations.push(Violation { dimension, limit, current, requested, counted_only: false });
+                violations.push(Violation { dimension, limit, current, requested, counted_only: false, key: None });
             }
         }
         if violations.is_empty() { Ok(()) } else { Err(Problem::quota(violations)) }

@@ -109,7 +109,9 @@ impl Platform {
             match self.carry_out(&outcome) {
                 Ok(()) => {
                     self.events.extend(outcome.events.iter().cloned());
-                    return Ok(outcome);
+                    if !outcome.goes_on {
+                        return Ok(outcome);
+                    }
                 }
                 Err(Refused::Denied(denials)) => {
                     let violations = violations(&denials);
@@ -119,10 +121,7 @@ impl Platform {
                     }
                     (surges_max, no_surge_for) = (outcome.surges - 1, violations);
                 }
-                Err(Refused::Said { refusal, .. }) => {
-                    let code = refusal.causes.first().map_or("forbidden".into(), |cause| cause.reason.to_string());
-                    return Err(Problem::conflict(&code, refusal.message));
-                }
+                Err(Refused::Said { refusal, .. }) => return Err(Problem::of(refusal)),
                 Err(other) => panic!("{op:?}: {other:?}"),
             }
         }
@@ -183,7 +182,12 @@ impl Platform {
         decided.map(|outcome| self.write_steps(&outcome.expect("a command")))
     }
 
-    fn write_steps(&mut self, outcome: &Outcome) -> Result<(), Refused> {
+    /// What a command comes to on the state as it is, and nothing of it done.
+    pub fn decided(&mut self, org: &str, op: Op, path: Path<'_>, body: &Value) -> Outcome {
+        self.decide(org, op, path, body, usize::MAX, &[]).expect("a command")
+    }
+
+    pub fn write_steps(&mut self, outcome: &Outcome) -> Result<(), Refused> {
         let mut writes = Vec::new();
         for step in &outcome.steps {
             let key = ObjectKey::from(step.place.clone());
@@ -248,7 +252,7 @@ impl Platform {
     }
 
     pub fn rebuilt(&self) -> Rebuilt {
-        rebuild(&self.events, self.now_ms)
+        rebuild(&self.events)
     }
 
     /// A ready organization: an app with one environment that runs `replicas` of a small release on one node.

@@ -285,6 +285,21 @@ fn volumes_snapshots_and_restores_are_counted() {
     assert_eq!((platform.units("acme", "max_volumes"), platform.units("acme", "max_restore_jobs")), (3, 0));
 }
 
+/// What counts for nothing is ended, and then gone, each with an event.
+fn forget_sessions(platform: &mut Platform) {
+    let before = platform.events.len();
+    let sessions: Vec<Value> = platform.list(EXEC_SESSIONS, "acme");
+    let open = sessions.iter().filter(|one| one["spec"]["state"] != "ended").count();
+    for _ in 0..2 {
+        for session in platform.list(EXEC_SESSIONS, "acme") {
+            let path = [("session", session["metadata"]["name"].as_str().unwrap())];
+            platform.run("acme", Op::EndExec, &path, Value::Null).unwrap();
+        }
+    }
+    assert!(platform.list(EXEC_SESSIONS, "acme").is_empty(), "what counts for nothing is gone");
+    assert_eq!(platform.events.len() - before, open + sessions.len());
+}
+
 #[test]
 fn a_session_counts_while_it_is_open_and_a_grant_for_an_hour() {
     let mut platform = shop();
@@ -324,7 +339,7 @@ fn a_session_counts_while_it_is_open_and_a_grant_for_an_hour() {
     grant(&mut platform).unwrap();
     platform.pass(2 * 60 * 60_000);
     assert_eq!(platform.units("acme", "max_exec_sessions_per_hour"), 0);
-    assert!(platform.list(EXEC_SESSIONS, "acme").is_empty(), "what counts for nothing is gone");
+    forget_sessions(&mut platform);
     assert_eq!(platform.rebuilt().views, platform.live());
 }
 
@@ -357,7 +372,7 @@ fn a_session_of_a_client_that_crashed_counts_no_longer() {
     platform.pass(20_000);
     assert_eq!(platform.units("acme", "max_exec_sessions"), 0);
     platform.pass(2 * 60 * 60_000);
-    assert!(platform.list(EXEC_SESSIONS, "acme").is_empty(), "what counts for nothing is gone");
+    forget_sessions(&mut platform);
     assert_eq!(platform.rebuilt().views, platform.live());
 }
 

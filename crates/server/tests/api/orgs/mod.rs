@@ -1,6 +1,8 @@
 //! The REST API of organizations, in process: what the specification asks of an implementation, and what a client relies on.
 
+mod agents;
 mod every;
+mod limits;
 mod told;
 
 use http::{Request, StatusCode};
@@ -158,31 +160,149 @@ async fn volumes_and_addresses_are_limited() {
     done(&server, &format!("POST {test}"), Value::Null).await;
 }
 
-#[tokio::test]
+/// Ten thousand times two want what only one can have, each a few turns of the threads earlier or later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_that_race_one_is_told_why_it_lost() {
-    let server = shop().await;
+    const ROUNDS: u32 = 10_000;
+    let server = std::sync::Arc::new(shop().await);
     for env in ["a", "b"] {
         done(&server, "POST /v1/orgs/acme/apps/shop/envs", json!({"name": env})).await;
         done(&server, &format!("POST /v1/orgs/acme/apps/shop/envs/{env}/deploys"), json!({"release": 1})).await;
         done(&server, &format!("PUT /v1/orgs/acme/apps/shop/envs/{env}/scale"), scale(0)).await;
     }
     limit(&server, "max_instances", json!(5)).await;
-    for _ in 0..20 {
+    let policy = rules::policy_name(&families::orgs::names::ORGS.resource(), "acme", "acme");
+    let used = || {
+        let lines = families::Balances::of(&*server.api.parts().cache, &policy);
+        lines
+            .iter()
+            .find(|line| &*line.resource == "max_instances")
+            .map(|line| line.balance.used.nanos() / 1_000_000_000)
+    };
+    // Numbers that look random and are the same in every run.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut won = [0_u32; 2];
+    for round in 0..ROUNDS {
         let race = ["a", "b"].map(|env| {
-            let line = format!("PUT /v1/orgs/acme/apps/shop/envs/{env}/scale");
-            let server = &server;
-            async move { send(server, &line, scale(4)).await }
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (turns, server) = ((state >> 60) % 6, std::sync::Arc::clone(&server));
+            tokio::spawn(async move {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                send(&server, &format!("PUT /v1/orgs/acme/apps/shop/envs/{env}/scale"), scale(4)).await
+            })
         });
-        let replies = futures::future::join_all(race).await;
-        let codes: Vec<StatusCode> = replies.iter().map(|reply| reply.code).collect();
-        assert!(codes.contains(&StatusCode::OK) && codes.contains(&StatusCode::CONFLICT), "{codes:?}");
-        let lost = replies.iter().find(|reply| reply.code == StatusCode::CONFLICT).unwrap();
-        assert_eq!(lost.value["details"]["current_usage"], 4);
-        assert_eq!(usage(&server, "max_instances").await, json!(4));
-        for env in ["a", "b"] {
-            done(&server, &format!("PUT /v1/orgs/acme/apps/shop/envs/{env}/scale"), scale(0)).await;
-        }
+        let replies = futures::future::join_all(race).await.into_iter().map(|reply| reply.expect("an answer"));
+        let replies: Vec<Reply> = replies.collect();
+        let winner = replies.iter().position(|reply| reply.code == StatusCode::OK).expect("one has it");
+        let lost = &replies[1 - winner];
+        let details = &lost.value["details"];
+        let said = [&details["dimension"], &details["limit"], &details["current_usage"], &details["requested_delta"]];
+        assert_eq!(
+            (lost.code, said),
+            (StatusCode::CONFLICT, [&json!("max_instances"), &json!(5), &json!(4), &json!(4)]),
+            "{round}: {}",
+            lost.text
+        );
+        assert_eq!(used(), Some(4), "{round}");
+        won[winner] += 1;
+        let env = ["a", "b"][winner];
+        done(&server, &format!("PUT /v1/orgs/acme/apps/shop/envs/{env}/scale"), scale(0)).await;
     }
+    assert!(won.iter().all(|times| *times > ROUNDS / 20), "either comes first at times: {won:?}");
+}
+
+/// Who may read the organization reads the row of a key, and learns nothing of what was asked for under it.
+#[tokio::test]
+async fn nobody_guesses_a_secret_from_the_row_of_a_key() {
+    let server = shop().await;
+    let line = format!("PUT {ENV}/secrets Idempotency-Key:once");
+    done(&server, &line, json!({"secrets": {"PIN": "1234"}})).await;
+    let rows = done(&server, "GET /apis/orgs.bursar.dev/v1/namespaces/acme/idempotencykeys", Value::Null).await;
+    let spec = &rows["items"][0]["spec"];
+    assert!(!spec.to_string().contains("1234"), "{spec}");
+    // What anybody can compute of all that was sent, for every value it may have had.
+    let stored = spec["request_hash"].as_str().unwrap();
+    let digest = |parts: &[&str]| -> String {
+        let framed: Vec<u8> =
+            parts.iter().flat_map(|part| [&part.len().to_le_bytes()[..], part.as_bytes()].concat()).collect();
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &framed)
+            .as_ref()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect()
+    };
+    let path = "/v1/orgs/{org}/apps/{app}/envs/{env}/secrets";
+    let names = std::collections::BTreeMap::from([("app", "shop"), ("env", "prod"), ("org", "acme")]);
+    let what = format!("PUT {:?}", (path, &names));
+    assert_ne!(stored, digest(&[&what, &json!({"secrets": {"PIN": "1234"}}).to_string()]));
+    // And yet other secrets are another request.
+    let other = send(&server, &line, json!({"secrets": {"PIN": "1235"}})).await;
+    assert_eq!(other.value["code"], "idempotency_key_reuse", "{}", other.text);
+    let same = send(&server, &line, json!({"secrets": {"PIN": "1234"}})).await;
+    assert_eq!((same.code, &same.headers["idempotency-replayed"]), (StatusCode::CREATED, &"true".parse().unwrap()));
+}
+
+/// Long rows come in pages of some megabytes, and nothing is left out or told twice.
+#[tokio::test]
+async fn what_is_listed_comes_in_pages_of_some_megabytes() {
+    let server = shop().await;
+    let command = vec!["x".repeat(4000); 30];
+    for _ in 0..50 {
+        let release = json!({"processes": {"web": {"memory_bytes": 1, "command": command}}});
+        done(&server, "POST /v1/orgs/acme/apps/shop/releases", release).await;
+    }
+    for (path, all) in [
+        ("/v1/orgs/acme/apps/shop/releases", 51),
+        ("/v1/orgs/acme/events", 105),
+        ("/v1/events", 105),
+        ("/v1/views", 54),
+    ] {
+        let (mut seen, mut after, mut pages) = (std::collections::BTreeSet::new(), String::new(), 0);
+        loop {
+            let page = send(&server, &format!("GET {path}{after}"), Value::Null).await;
+            assert_eq!(page.code, StatusCode::OK, "{path}: {}", page.text);
+            assert!(page.text.len() < 5 << 20, "{path}: {} bytes", page.text.len());
+            pages += 1;
+            for one in page.value["items"].as_array().unwrap() {
+                let id = format!("{}/{}/{}", one["event_id"], one["kind"], one["id"]);
+                assert!(seen.insert(id), "{path}: {} is told twice", one["id"]);
+            }
+            match page.value["next"].as_str() {
+                Some(next) => after = format!("?after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(seen.len(), all, "{path}");
+        assert!(pages > 1, "{path}: {pages}");
+    }
+    let few = done(&server, "GET /v1/views?limit=2", Value::Null).await;
+    assert_eq!(few["items"].as_array().map(Vec::len), Some(2));
+    let last = done(&server, "GET /v1/events?after=100", Value::Null).await;
+    let last = last["items"].as_array().unwrap().last().unwrap()["event_id"].clone();
+    assert_eq!(few["as_of_event_id"], last, "views say which events they are made of");
+}
+
+/// What is stored for as long as nobody deletes it is bounded by its length, too.
+#[tokio::test]
+async fn records_take_no_more_than_their_bytes() {
+    let server = shop().await;
+    let command = vec!["x".repeat(4090); 46];
+    let release = || json!({"processes": {"web": {"memory_bytes": 1, "command": command}}});
+    let mut made = 1_i64;
+    let refused = loop {
+        let reply = send(&server, "POST /v1/orgs/acme/apps/shop/releases", release()).await;
+        if reply.code != StatusCode::CREATED {
+            break reply;
+        }
+        made += 1;
+        assert!(made < 500, "there is no end of it");
+    };
+    assert_eq!((refused.code, &refused.value["code"]), (StatusCode::CONFLICT, &json!("too_many_records")));
+    assert!(made > 300, "{made}");
+    done(&server, "DELETE /v1/orgs/acme/apps/shop/releases/2", Value::Null).await;
+    done(&server, "POST /v1/orgs/acme/apps/shop/releases", release()).await;
 }
 
 #[tokio::test]
@@ -263,7 +383,7 @@ async fn views_are_what_the_events_say_and_the_document_is_served() {
     let told = done(&server, "GET /v1/events", Value::Null).await["items"].as_array().unwrap().clone();
     assert!(!json!(told).to_string().contains("hush"));
     let views = done(&server, "GET /v1/views", Value::Null).await;
-    let rebuilt = families::orgs::commands::rebuild(&told, views["now_ms"].as_i64().unwrap());
+    let rebuilt = families::orgs::commands::rebuild(&told);
     assert!(rebuilt.gaps.is_empty(), "{:?}", rebuilt.gaps);
     let live = views["items"].as_array().unwrap();
     assert_eq!(rebuilt.views.len(), live.len());
