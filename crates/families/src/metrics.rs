@@ -57,6 +57,16 @@ impl Metric {
 pub trait Survey: Balances {
     /// Every object of a resource, in whatever namespace, by namespace and name.
     fn each(&self, resource: &GroupResource, look: &mut dyn FnMut(&Value));
+
+    /// What a family made of each of them, made once for each state of an object.
+    fn each_parsed(
+        &self,
+        resource: &GroupResource,
+        make: &dyn Fn(&Value) -> crate::Parsed,
+        look: &mut dyn FnMut(&crate::Parsed),
+    ) {
+        self.each(resource, &mut |object| look(&make(object)));
+    }
 }
 
 /// The values of one scrape.

@@ -1,5 +1,7 @@
 //! What monitoring sees of organizations: usage and limits as the ledger has them, of as many organizations as are shown.
 
+use std::sync::Arc;
+
 use kinds::fields::text;
 use quantity::Decimal;
 use rules::policy_name;
@@ -7,6 +9,7 @@ use serde_json::Value;
 
 use super::names::{ENVS, ORGS};
 use super::status::rows;
+use crate::Parsed;
 use crate::metrics::{Metric, Samples, Survey};
 
 /// Series are as many as organizations times dimensions: those of the first ones are told.
@@ -65,17 +68,26 @@ pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     });
     out.put(&ORGS_SEEN, &[], seen);
     let mut waiting: std::collections::BTreeMap<(String, String), u64> = std::collections::BTreeMap::new();
-    survey.each(&ENVS.resource(), &mut |env| {
-        for group in env.pointer("/status/groups").and_then(Value::as_array).into_iter().flatten() {
-            let whole = text(group, &["unschedulable_reason"]);
-            if !whole.is_empty() {
-                // The dimension is a label of its own.
-                let (reason, dimension) = whole.split_once(':').unwrap_or((whole, ""));
-                *waiting.entry((reason.to_owned(), dimension.to_owned())).or_default() += 1;
-            }
+    survey.each_parsed(&ENVS.resource(), &waits, &mut |env| {
+        for why in env.downcast_ref::<Waits>().into_iter().flatten() {
+            *waiting.entry(why.clone()).or_default() += 1;
         }
     });
     for ((reason, dimension), count) in waiting {
         out.put(&UNSCHEDULABLE, &[&dimension, &reason], count);
     }
+}
+
+/// Why the groups of an environment wait, each with the dimension that it waits for.
+type Waits = Vec<(String, String)>;
+
+fn waits(env: &Value) -> Parsed {
+    let groups = env.pointer("/status/groups").and_then(Value::as_array).into_iter().flatten();
+    let why = groups.map(|group| text(group, &["unschedulable_reason"])).filter(|why| !why.is_empty());
+    // The dimension is a label of its own.
+    let split = |whole: &str| {
+        whole.split_once(':').map_or((whole.into(), "".into()), |(one, other)| (one.into(), other.into()))
+    };
+    let waits: Waits = why.map(split).collect();
+    Arc::new(waits)
 }

@@ -307,6 +307,7 @@ impl Script<'_> {
             attachments: read(ATTACHMENTS),
             volumes: read(VOLUMES),
             deploys: read(DEPLOYS),
+            sessions: read(EXEC_SESSIONS),
         };
         let mut actions = plan(&objects, &Memory::default(), self.now_ms);
         actions.retain(|action| !matches!(action, Action::Status { .. }));
@@ -328,6 +329,13 @@ impl Script<'_> {
                     body["mode"] = json!("drain_first");
                 }
                 self.command(&org, Op::SetDeployState, &[("deploy", &deploy)], body);
+            }
+            Action::Fail { org, instance, reason } => {
+                let body = json!({"status": "failed", "reason": reason});
+                self.command(&org, Op::ReportInstance, &[("instance", &instance)], body);
+            }
+            Action::EndSession { org, session, .. } => {
+                self.command(&org, Op::EndExec, &[("session", &session)], Value::Null);
             }
             Action::Status { .. } => {}
         }
@@ -373,7 +381,7 @@ pub fn judge_views(durable: &Durable) -> Result<(), String> {
         .filter_map(|entry| serde_json::from_slice::<Value>(entry).ok())
         .filter(|event| event["event_type"].is_string())
         .collect();
-    let Rebuilt { views, gaps, .. } = rebuild(&events, durable.told_ms);
+    let Rebuilt { views, gaps, .. } = rebuild(&events);
     if !gaps.is_empty() {
         return Err(format!("C1: events are missing: {gaps:?}"));
     }

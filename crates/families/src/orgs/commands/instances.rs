@@ -14,7 +14,7 @@ use super::work::{Asking, Done, Outcome, Stored};
 /// How long a draining instance may take.
 pub const DRAIN_GRACE_SECONDS: i64 = 10;
 /// Why an instance is to go.
-const REASONS: [&str; 5] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed"];
+const REASONS: [&str; 6] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed", "forced"];
 const STATUSES: [&str; 5] = ["booting", "ready", "draining", "failed", "stopped"];
 
 pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -157,8 +157,14 @@ pub fn report(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pro
         _ => spec["reported"]["failed_at_ms"].clone(),
     };
     spec["reported"] = json!({"status": status, "reason": reason, "at_ms": asking.around.now_ms});
-    if !failed_at.is_null() {
-        spec["reported"]["failed_at_ms"] = failed_at;
+    let failed_for = match status {
+        "failed" => json!(reason),
+        _ => stored.spec()["reported"]["failed_for"].clone(),
+    };
+    for (field, value) in [("failed_at_ms", failed_at), ("failed_for", failed_for)] {
+        if !value.is_null() {
+            spec["reported"][field] = value;
+        }
     }
     let payload = json!({"old": was, "new": status, "reason": reason});
     let mut out = Outcome::new(Done::Changed);

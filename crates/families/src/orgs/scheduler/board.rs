@@ -15,13 +15,14 @@ use super::state::{Group, HEARTBEAT_MS, Instance, Objects, Seen, group_key, inst
 use crate::Plural;
 
 /// The kinds that are followed.
-pub const FOLLOWED: [Plural; 6] = [NODES, ENVS, INSTANCES, ATTACHMENTS, VOLUMES, DEPLOYS];
+pub const FOLLOWED: [Plural; 7] = [NODES, ENVS, INSTANCES, ATTACHMENTS, VOLUMES, DEPLOYS, EXEC_SESSIONS];
 
 /// What one organization has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Holding {
     pub envs: BTreeMap<String, Seen>,
     pub deploys: BTreeMap<String, Seen>,
+    pub sessions: BTreeMap<String, Seen>,
     pub groups: BTreeMap<String, Group>,
     attachments: BTreeMap<String, Seen>,
     volumes: BTreeMap<String, Seen>,
@@ -63,8 +64,9 @@ pub enum Concerned {
 impl Board {
     pub fn of(objects: &Objects) -> Board {
         let mut board = Board::default();
-        let Objects { nodes, envs, instances, attachments, volumes, deploys, .. } = objects;
-        for (plural, all) in FOLLOWED.into_iter().zip([nodes, envs, instances, attachments, volumes, deploys]) {
+        let Objects { nodes, envs, instances, attachments, volumes, deploys, sessions, .. } = objects;
+        let all = [nodes, envs, instances, attachments, volumes, deploys, sessions];
+        for (plural, all) in FOLLOWED.into_iter().zip(all) {
             for seen in all {
                 board.put(plural, seen.clone());
             }
@@ -102,7 +104,8 @@ impl Board {
                 holding.volumes.insert(seen.name.clone(), seen);
                 holding.shape_all();
             }
-            _ => drop(holding.deploys.insert(seen.name.clone(), seen)),
+            DEPLOYS => drop(holding.deploys.insert(seen.name.clone(), seen)),
+            _ => drop(holding.sessions.insert(seen.name.clone(), seen)),
         }
         Concerned::Org(org)
     }
@@ -129,7 +132,8 @@ impl Board {
                 holding.volumes.remove(name);
                 holding.shape_all();
             }
-            _ => drop(holding.deploys.remove(name)),
+            DEPLOYS => drop(holding.deploys.remove(name)),
+            _ => drop(holding.sessions.remove(name)),
         }
         if *holding == Holding::default() {
             self.orgs.remove(org);
@@ -252,7 +256,7 @@ fn number_of(one: &Instance) -> Option<u128> {
 fn add(taken: &mut BTreeMap<String, Taken>, one: &Instance) {
     let node = taken.entry(one.node.clone()).or_default();
     node.instances += 1;
-    if let Some(at) = one.failed_at_ms {
+    if let Some(at) = one.failed_at_ms.filter(|_| one.is_nodes_fault) {
         *node.failures.entry(at).or_default() += 1;
     }
     if one.reported == "stopped" {
@@ -273,7 +277,7 @@ fn remove(taken: &mut BTreeMap<String, Taken>, one: &Instance) {
         taken.remove(&one.node);
         return;
     }
-    if let Some(at) = one.failed_at_ms {
+    if let Some(at) = one.failed_at_ms.filter(|_| one.is_nodes_fault) {
         let left = node.failures.get(&at).map_or(0, |many| many - 1);
         match left {
             0 => drop(node.failures.remove(&at)),

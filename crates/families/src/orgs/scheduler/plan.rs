@@ -12,11 +12,17 @@ use super::super::dimensions::Dimension;
 use super::super::footprint::Footprint;
 use super::board::{Board, Holding};
 use super::place::{Need, NoPlace, Node, choose};
-use super::progress::{deploys, downgrades, statuses, watched};
+use super::progress::{deploys, downgrades, sessions, statuses, watched};
 use super::state::{Group, Instance, Objects, Room, rooms};
 
 /// Allocations of one pass; the next follows at once.
 pub const ALLOCATIONS_MAX: usize = 64;
+/// What one pass does, and the rest of a round in which everybody has a turn; the next pass follows at once.
+pub const ACTIONS_MAX: usize = 256;
+/// How long an instance may take to come up.
+pub const STARTUP_MS: i64 = 2 * 60 * 1000;
+/// How long after its grace an instance with a volume is waited for that does not say that it has stopped.
+pub const FORCED_MS: i64 = 60 * 1000;
 /// How long a refused allocation is left alone, unless something changes.
 pub const BACKOFF_MS: i64 = 30 * 1000;
 /// Instances of one rollout that may fail before it has.
@@ -39,6 +45,18 @@ pub enum Action {
         org: String,
         instance: String,
     },
+    /// An instance that does not come up has failed, whatever its node says of it.
+    Fail {
+        org: String,
+        instance: String,
+        reason: &'static str,
+    },
+    /// A session that is over without anybody having said so, as it was when that was found.
+    EndSession {
+        org: String,
+        session: String,
+        version: i64,
+    },
     /// Where a rollout has got to; `drains_first` if it no longer surges.
     Deploy {
         org: String,
@@ -60,10 +78,21 @@ impl Action {
             Action::Allocate { org, .. }
             | Action::SetState { org, .. }
             | Action::Remove { org, .. }
+            | Action::Fail { org, .. }
+            | Action::EndSession { org, .. }
             | Action::Deploy { org, .. }
             | Action::Status { org, .. } => org,
         }
     }
+}
+
+/// What an allocation was refused for: the ledger's numbers as it said no. Those of the beginning of a pass are of another moment:
+/// limits change, and the pass itself allocates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    pub dimension: Dimension,
+    pub counted: i128,
+    pub limit: Option<i128>,
 }
 
 /// A group whose allocation was refused for quota although it seemed to fit.
@@ -95,18 +124,17 @@ impl Memory {
     }
 
     /// An allocation was refused.
-    pub fn block(&mut self, group: &Group, room: &Room, dimension: Dimension, now_ms: i64) {
-        let at = Dimension::COMPUTE.iter().position(|one| *one == dimension).unwrap_or(0);
+    pub fn block(&mut self, group: &Group, refused: Exceeded, now_ms: i64) {
         let before = self.blocked.get(&group.key()).filter(|before| before.changed == group.changed);
         let attempts = before.map_or(0, |before| before.attempts).saturating_add(1);
         self.blocked.insert(
             group.key(),
             Blocked {
                 attempts,
-                dimension,
+                dimension: refused.dimension,
                 retry_ms: now_ms.saturating_add(BACKOFF_MS),
-                counted: room.counted[at],
-                limit: room.limits[at],
+                counted: refused.counted,
+                limit: refused.limit,
                 changed: group.changed,
             },
         );
@@ -160,6 +188,8 @@ impl Wants {
 pub struct Plan {
     pub actions: Vec<Action>,
     pub watched: BTreeSet<String>,
+    /// Those with more to do than one pass does.
+    pub left: BTreeSet<String>,
 }
 
 /// What to do for everybody, in order.
@@ -187,6 +217,7 @@ pub fn plan_for(
     for (org, holding) in &holdings {
         let over = holding.instances().filter(|one| is_over(one, &places, now_ms));
         actions.extend(over.map(|one| Action::Remove { org: (*org).clone(), instance: one.id.clone() }));
+        actions.extend(sessions(org, holding, now_ms));
     }
 
     // One of each organization after the other; within one, who asked first.
@@ -237,7 +268,31 @@ pub fn plan_for(
     actions.extend(downgrades(board, &groups, &wants));
     actions.extend(deploys(&holdings, &groups, &wants, now_ms));
     actions.extend(statuses(board, &groups, &wants, memory, now_ms));
-    Plan { watched: watched(&holdings, &groups, &wants), actions }
+    let (actions, left) = in_turn(actions);
+    Plan { watched: watched(&holdings, &groups, &wants), actions, left }
+}
+
+/// One of each organization after the other, and within one of each sort: whoever has a thousand instances to stop stands before
+/// nobody who has one to start, and is told of meanwhile. A round is not begun beyond what one pass does; and whose turns were left.
+fn in_turn(actions: Vec<Action>) -> (Vec<Action>, BTreeSet<String>) {
+    let mut turns: BTreeMap<String, [VecDeque<Action>; 4]> = BTreeMap::new();
+    for action in actions {
+        let sort = match &action {
+            Action::Allocate { .. } => 0,
+            Action::SetState { .. } | Action::Remove { .. } | Action::Fail { .. } | Action::EndSession { .. } => 1,
+            Action::Deploy { .. } => 2,
+            Action::Status { .. } => 3,
+        };
+        turns.entry(action.org().to_owned()).or_default()[sort].push_back(action);
+    }
+    let mut ordered = Vec::new();
+    while !turns.is_empty() && ordered.len() < ACTIONS_MAX {
+        for sort in 0..4 {
+            ordered.extend(turns.values_mut().filter_map(|own| own[sort].pop_front()));
+        }
+        turns.retain(|_, own| own.iter().any(|lane| !lane.is_empty()));
+    }
+    (ordered, turns.into_keys().collect())
 }
 
 /// How many of a group each node has: the others spread.
@@ -344,12 +399,20 @@ fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
     let mut kept = count(&running) + i64::try_from(out.allocations.len()).unwrap_or(0);
     for one in leaving.iter().filter(|one| has_drained(one)) {
         // A volume is free when its instance has stopped, and not before.
-        let is_free = group.volumes.is_empty() || one.reported == "stopped" || is_lost(one);
+        // Nor for ever after: a node that is alive and silent about it was told to stop it long ago.
+        let is_forced = now_ms >= one.drain_until_ms.saturating_add(FORCED_MS);
+        let is_free = group.volumes.is_empty() || one.reported == "stopped" || is_lost(one) || is_forced;
         if is_surging || kept >= group.desired {
             out.actions.push(set(one, "stopped", &one.drain_reason));
         } else if is_free {
             kept += 1;
             out.allocations.push_back(Some(one.id.clone()));
+        }
+    }
+    for one in running.iter().filter(|one| one.reported == "booting") {
+        if now_ms.saturating_sub(one.allocated_ms) > STARTUP_MS {
+            let (org, instance) = (group.org.clone(), one.id.clone());
+            out.actions.push(Action::Fail { org, instance, reason: "startup_timeout" });
         }
     }
     let (fresh, stale): (Vec<&Instance>, Vec<&Instance>) = running.iter().partition(|one| one.hash == group.hash);
@@ -478,6 +541,9 @@ fn allocate(
     });
     if let Some(id) = replaces {
         let reason = match slot {
+            Some(one) if !group.volumes.is_empty() && one.reported != "stopped" && !ground.places.has_lost(one) => {
+                "forced"
+            }
             Some(one) if one.desired_state == "draining" => one.drain_reason.as_str(),
             Some(one) if one.reported != "failed" => "node_offline",
             _ => "failed",

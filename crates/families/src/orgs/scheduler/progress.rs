@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::fields::{items, text};
+use kinds::fields::{given, items, text};
 use kinds::time;
 use serde_json::{Value, json};
 
+use super::super::commands::has_passed;
 use super::super::names::env_name;
+use super::super::usage::counts_as_open;
 use super::board::{Board, Holding};
 use super::plan::{Action, FAILURES_MAX, Memory, Wants};
 use super::state::{Group, Instance, Seen};
@@ -69,11 +71,11 @@ pub(super) fn deploys(
             let good = live.iter().filter(|one| one.hash == group.hash && one.reported == "ready").count();
             live.iter().all(|one| one.hash == group.hash) && i64::try_from(good).unwrap_or(0) >= group.desired
         };
-        let failures = own
-            .iter()
-            .flat_map(|(group, _)| &group.instances)
-            .filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name)
-            .count();
+        // Each group has its own tries.
+        let failed = |group: &Group| {
+            group.instances.iter().filter(|one| one.has_failed(now_ms) && one.deploy == deploy.name).count()
+        };
+        let failures = own.iter().map(|(group, _)| failed(group)).max().unwrap_or(0);
         // Of its environment only what came before it is known yet.
         let env = env_name(text(&deploy.spec, &["app"]), text(&deploy.spec, &["env"]));
         let known = holding.envs.get(&env);
@@ -98,6 +100,26 @@ pub(super) fn deploys(
         }
     }
     actions
+}
+
+/// Sessions that are over without anybody having said so: nobody connected or renewed in time, their instance is to stop, or an hour
+/// has passed since they ended.
+pub(super) fn sessions(org: &str, holding: &Holding, now_ms: i64) -> Vec<Action> {
+    let stopped: BTreeSet<&str> =
+        holding.instances().filter(|one| one.desired_state == "stopped").map(|one| one.id.as_str()).collect();
+    let is_over = |session: &&Seen| match counts_as_open(text(&session.spec, &["state"])) {
+        true => {
+            let expires_ms = given(&session.spec, &["expires_at_ms"]).and_then(Value::as_i64);
+            expires_ms.is_some_and(|at| now_ms >= at) || stopped.contains(text(&session.spec, &["instance"]))
+        }
+        false => has_passed(&session.spec, now_ms),
+    };
+    let end = |session: &Seen| Action::EndSession {
+        org: org.to_owned(),
+        session: session.name.clone(),
+        version: given(&session.spec, &["version"]).and_then(Value::as_i64).unwrap_or(0),
+    };
+    if holding.sessions.is_empty() { Vec::new() } else { holding.sessions.values().filter(is_over).map(end).collect() }
 }
 
 /// `env_status_view`, where it says something else than before.
@@ -148,7 +170,11 @@ pub(super) fn watched(holdings: &[(&String, &Holding)], groups: &[&Group], wants
     for (org, holding) in holdings {
         let is_settled =
             |one: &Instance| one.desired_state == "running" && one.reported == "ready" && one.failed_at_ms.is_none();
-        if holding.deploys.values().any(is_open) || !holding.instances().all(is_settled) {
+        let is_session_open = |session: &Seen| counts_as_open(text(&session.spec, &["state"]));
+        if holding.sessions.values().any(is_session_open)
+            || holding.deploys.values().any(is_open)
+            || !holding.instances().all(is_settled)
+        {
             watched.insert((*org).clone());
         }
     }

@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use http::Method;
+use kinds::fields::{given, text};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use quantity::Amount;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::dimensions::Dimension;
 use super::super::names::*;
+use super::super::numbers;
 use super::board::{Board, Concerned, FOLLOWED};
-use super::plan::{Action, Memory, asking, plan_for};
+use super::plan::{Action, Exceeded, Memory, asking, plan_for};
 use super::silence::{NO_HEARTBEAT, Silence, Turn};
 use super::state::{Room, Seen, rooms};
 use crate::Plural;
@@ -217,16 +220,16 @@ impl Scheduler {
         };
         let due = std::mem::take(&mut self.due);
         self.memory.forget(&self.board);
-        let plan = plan_for(&self.board, &due, rooms.clone(), &self.memory, now);
+        let plan = plan_for(&self.board, &due, rooms, &self.memory, now);
+        self.due.extend(plan.left);
         self.watched.retain(|org| !due.contains(org));
         self.watched.extend(plan.watched);
         for action in plan.actions {
             let done = carry_out(&self.client, &action).await;
-            if let (Action::Allocate { group, org, .. }, Err(Some(dimension))) = (&action, &done) {
-                let group = self.board.holding(org).and_then(|holding| holding.groups.get(group));
-                if let Some((group, room)) = group.zip(rooms.get(org)) {
-                    self.memory.block(group, room, *dimension, now);
-                }
+            if let (Action::Allocate { group, org, .. }, Err(Some(refused))) = (&action, &done)
+                && let Some(group) = self.board.holding(org).and_then(|holding| holding.groups.get(group))
+            {
+                self.memory.block(group, *refused, now);
             }
             // Somebody else changed it: it is looked at again as it is then.
             if done.is_err() {
@@ -270,8 +273,9 @@ fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
 
-/// `Err` with the dimension that refused, if one did.
-async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Dimension>> {
+/// `Err` with what was exceeded, if something was.
+async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Exceeded>> {
+    let mut expected = None;
     let (method, path, body) = match action {
         Action::Allocate { org, body, .. } => (Method::POST, format!("/v1/orgs/{org}/instances"), body.clone()),
         Action::SetState { org, instance, state, reason } => (
@@ -281,6 +285,16 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Dimens
         ),
         Action::Remove { org, instance } => {
             (Method::DELETE, format!("/v1/orgs/{org}/instances/{instance}"), Value::Null)
+        }
+        Action::Fail { org, instance, reason } => (
+            Method::PUT,
+            format!("/v1/orgs/{org}/instances/{instance}/status"),
+            json!({"status": "failed", "reason": reason}),
+        ),
+        Action::EndSession { org, session, version } => {
+            // One that was renewed meanwhile goes on.
+            expected = Some(*version);
+            (Method::DELETE, format!("/v1/orgs/{org}/exec-sessions/{session}"), Value::Null)
         }
         Action::Deploy { org, deploy, state, message, drains_first } => {
             let mut body = json!({"state": state});
@@ -298,10 +312,19 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Dimens
             json!({"status": {"groups": groups}}),
         ),
     };
-    match send(client, method, &path, Some(&body), None).await {
+    match send(client, method, &path, Some(&body), expected).await {
         Ok(_) => Ok(()),
         Err(refused) => Err(refused),
     }
+}
+
+/// The numbers of a refusal for quota.
+fn exceeded(answer: &Value) -> Option<Exceeded> {
+    let details = answer.get("details").filter(|_| answer["code"] == "quota_exceeded")?;
+    let nanos =
+        |field: &str| given(details, &[field]).and_then(|value| numbers::decimal(value).ok()).map(Amount::nanos);
+    let dimension = Dimension::parse(text(details, &["dimension"]))?;
+    Some(Exceeded { dimension, counted: nanos("counted").unwrap_or(0), limit: nanos("limit") })
 }
 
 /// Sends one request, and reads a refusal for quota out of its answer.
@@ -311,7 +334,7 @@ async fn send(
     path: &str,
     body: Option<&Value>,
     version: Option<i64>,
-) -> Result<Value, Option<Dimension>> {
+) -> Result<Value, Option<Exceeded>> {
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, kind);
     let request = match version {
@@ -327,7 +350,6 @@ async fn send(
     if status.is_success() {
         return Ok(answer);
     }
-    let dimension = answer["details"]["dimension"].as_str().and_then(Dimension::parse);
     tracing::debug!(path, %status, code = answer["code"].as_str(), "the scheduler will look again");
-    Err(dimension.filter(|_| answer["code"] == "quota_exceeded"))
+    Err(exceeded(&answer))
 }

@@ -37,6 +37,7 @@ pub struct Objects {
     pub attachments: Vec<Seen>,
     pub volumes: Vec<Seen>,
     pub deploys: Vec<Seen>,
+    pub sessions: Vec<Seen>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,8 @@ pub struct Instance {
     pub reported: String,
     /// When it failed, if it ever did.
     pub failed_at_ms: Option<i64>,
+    /// Whether it failed for what its node does: elsewhere it may come up.
+    pub is_nodes_fault: bool,
     pub allocated_ms: i64,
     pub deploy: String,
     pub footprint: Footprint,
@@ -152,6 +155,11 @@ pub fn rooms(orgs: &[Seen]) -> BTreeMap<String, Room> {
     orgs.iter().map(read).collect()
 }
 
+/// Reasons of failures that are held against a node; what a release does by itself is not.
+fn is_nodes_fault(reason: &str) -> bool {
+    ["firecracker_start_failed", "rootfs_build_failed", "disk"].iter().any(|one| reason.starts_with(one))
+}
+
 pub fn instance(seen: &Seen) -> Instance {
     let spec = &seen.spec;
     let of = |field: &str| text(spec, &[field]).to_owned();
@@ -165,6 +173,7 @@ pub fn instance(seen: &Seen) -> Instance {
         drain_until_ms: at("drain_until_ms"),
         reported: text(spec, &["reported", "status"]).to_owned(),
         failed_at_ms: given(spec, &["reported", "failed_at_ms"]).and_then(Value::as_i64),
+        is_nodes_fault: is_nodes_fault(text(spec, &["reported", "failed_for"])),
         allocated_ms: at("allocated_at_ms"),
         deploy: of("deploy"),
         footprint: Footprint::of_one(&spec["resources"]).unwrap_or_default(),

@@ -31,6 +31,8 @@ fn seen() -> impl Strategy<Value = (usize, Seen)> {
             })),
             ATTACHMENTS => (format!("a{number}"), json!({"app": app, "env": env, "process_type": format!("p{other}"), "volume": "v0"})),
             VOLUMES => (format!("v{one}"), json!({"home_node": format!("n{other}")})),
+            EXEC_SESSIONS => (format!("x{one}"), json!({"state": (["granted", "connected", "ended"][other]), "expires_at_ms": number,
+                "granted_at_ms": 0, "instance": format!("i{number}"), "version": 1})),
             _ => (format!("d{one}"), json!({"state": (["queued", "rolling", "failed"][other])})),
         };
         let org = if FOLLOWED[kind] == NODES { "" } else { ORGS_OF[org] };
@@ -57,7 +59,7 @@ proptest! {
         };
         let objects = Objects {
             nodes: of(NODES), orgs: Vec::new(), envs: of(ENVS), instances: of(INSTANCES), attachments: of(ATTACHMENTS),
-            volumes: of(VOLUMES), deploys: of(DEPLOYS),
+            volumes: of(VOLUMES), deploys: of(DEPLOYS), sessions: of(EXEC_SESSIONS),
         };
         prop_assert_eq!(&board, &Board::of(&objects));
         // What is planned for all is what is planned for each, where nobody is in anybody's way.

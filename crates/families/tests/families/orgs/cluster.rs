@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use families::orgs::Dimension;
 use families::orgs::commands::{Op, Problem};
+use families::orgs::dimensions::counted_name;
 use families::orgs::names::*;
-use families::orgs::scheduler::plan::{Action, Memory, plan};
-use families::orgs::scheduler::state::{Objects, Seen, groups, rooms};
+use families::orgs::scheduler::plan::{Action, Exceeded, Memory, plan};
+use families::orgs::scheduler::state::{Objects, Seen, groups};
 use serde_json::{Value, json};
 
 use super::platform::Platform;
@@ -82,6 +83,7 @@ impl Cluster {
             attachments: read(ATTACHMENTS),
             volumes: read(VOLUMES),
             deploys: read(DEPLOYS),
+            sessions: read(EXEC_SESSIONS),
         }
     }
 
@@ -101,7 +103,10 @@ impl Cluster {
                         let dimension = Dimension::parse(dimension).unwrap();
                         let all = groups(&objects);
                         let group = all.iter().find(|one| one.key() == *group).unwrap();
-                        self.memory.block(group, &rooms(&objects.orgs)[org], dimension, self.platform.now_ms);
+                        let limit = done.as_ref().unwrap_err().violations[0].limit.nanos();
+                        let counted = self.platform.used(org, counted_name(dimension));
+                        let refused = Exceeded { dimension, counted, limit: Some(limit) };
+                        self.memory.block(group, refused, self.platform.now_ms);
                     }
                     done
                 }
@@ -121,6 +126,13 @@ impl Cluster {
                         body["message"] = json!(message);
                     }
                     run(&mut self.platform, org, Op::SetDeployState, &[("deploy", deploy)], body)
+                }
+                Action::Fail { org, instance, reason } => {
+                    let body = json!({"status": "failed", "reason": reason});
+                    run(&mut self.platform, org, Op::ReportInstance, &[("instance", instance)], body)
+                }
+                Action::EndSession { org, session, .. } => {
+                    run(&mut self.platform, org, Op::EndExec, &[("session", session)], Value::Null)
                 }
                 Action::Status { org, env, groups } => {
                     for group in groups.as_array().unwrap() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use families::orgs::Dimension;
 use families::orgs::commands::Op;
 use families::orgs::names::*;
-use families::orgs::scheduler::plan::{Action, BACKOFF_MS, plan};
+use families::orgs::scheduler::plan::{Action, BACKOFF_MS, Exceeded, plan};
 use families::orgs::scheduler::state::{groups, rooms};
 use serde_json::{Value, json};
 
@@ -111,7 +111,9 @@ fn a_refused_allocation_is_left_alone_unless_something_changes() {
     };
     assert!(tried(&cluster, &objects, now));
     // The ledger said no although it seemed to fit.
-    cluster.memory.block(&group, &room, Dimension::MemoryBytes, now);
+    let refused = |counted: i128, limit: Option<i128>| Exceeded { dimension: Dimension::MemoryBytes, counted, limit };
+    let as_seen = refused(room.counted[1], room.limits[1]);
+    cluster.memory.block(&group, as_seen, now);
     assert!(!tried(&cluster, &objects, now));
     assert!(!tried(&cluster, &objects, now + BACKOFF_MS - 1));
     assert!(tried(&cluster, &objects, now + BACKOFF_MS), "its time has come");
@@ -125,11 +127,12 @@ fn a_refused_allocation_is_left_alone_unless_something_changes() {
         other
     };
     // As it was refused there was one more.
-    let mut fuller = room.clone();
-    fuller.counted[1] += 1_000_000_000;
-    cluster.memory.block(&group, &fuller, Dimension::MemoryBytes, now);
+    cluster.memory.block(&group, refused(room.counted[1] + 1_000_000_000, room.limits[1]), now);
     assert!(tried(&cluster, &objects, now + 1), "usage fell");
-    cluster.memory.block(&group, &room, Dimension::MemoryBytes, now);
+    // And the limit was lower than when the pass began.
+    cluster.memory.block(&group, refused(room.counted[1], room.limits[1].map(|limit| limit - 1)), now);
+    assert!(tried(&cluster, &objects, now + 1), "the limit rose since it was refused, to less than it had been");
+    cluster.memory.block(&group, as_seen, now);
     assert!(!tried(&cluster, &shown(&objects, "counted", 1), now + 1), "usage grew");
     assert!(tried(&cluster, &shown(&objects, "limit", 1), now + 1), "the limit rose");
     assert!(!tried(&cluster, &shown(&objects, "limit", -1), now + 1), "the limit fell");

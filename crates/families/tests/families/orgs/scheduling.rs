@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use families::orgs::commands::Op;
 use families::orgs::names::*;
-use families::orgs::scheduler::plan::{Action, plan};
+use families::orgs::scheduler::plan::{Action, Exceeded, plan};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, GIB};
@@ -256,7 +256,9 @@ fn an_allocation_that_the_ledger_refuses_is_told_with_when_it_is_tried_again() {
     let all = families::orgs::scheduler::state::groups(&objects);
     let room = &families::orgs::scheduler::state::rooms(&objects.orgs)["acme"];
     for attempts in 1..3 {
-        cluster.memory.block(&all[0], room, families::orgs::Dimension::Instances, cluster.platform.now_ms);
+        let dimension = families::orgs::Dimension::Instances;
+        let refused = Exceeded { dimension, counted: room.counted[0], limit: room.limits[0] };
+        cluster.memory.block(&all[0], refused, cluster.platform.now_ms);
         let told = told(&cluster, &Value::Null).unwrap();
         assert_eq!(told[0]["attempts"], json!(attempts));
         assert_eq!(told[0]["next_retry_at"], json!(kinds::time::text(cluster.platform.now_ms + 30_000)));
