@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::send::{get, send};
+use super::send::{all, send};
 
 /// Between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
@@ -32,10 +32,10 @@ async fn once(client: &Client, node: &str) -> anyhow::Result<usize> {
         anyhow::bail!("{}", answer["detail"].as_str().unwrap_or("the server gave no reason"));
     }
     let mut ready = 0;
-    for org in get(client, "/v1/orgs").await?["items"].as_array().into_iter().flatten() {
+    for org in all(client, "/v1/orgs").await? {
         let org = org["id"].as_str().unwrap_or_default();
-        let list = get(client, &format!("/v1/orgs/{org}/instances")).await?;
-        for one in list["items"].as_array().into_iter().flatten().filter(|one| one["node"] == node) {
+        let list = all(client, &format!("/v1/orgs/{org}/instances")).await?;
+        for one in list.iter().filter(|one| one["node"] == node) {
             let wanted = if one["desired_state"] == "running" { "ready" } else { "stopped" };
             if one["reported"]["status"] != wanted {
                 report(client, org, one, wanted).await?;

@@ -12,6 +12,21 @@ pub async fn send(client: &Client, request: http::Request<Body>) -> anyhow::Resu
     Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
 }
 
+/// All rows of a list, page by page.
+pub async fn all(client: &Client, path: &str) -> anyhow::Result<Vec<Value>> {
+    let (mut rows, mut query) = (Vec::new(), String::new());
+    loop {
+        let mut page = get(client, &format!("{path}{query}")).await?;
+        if let Value::Array(items) = page["items"].take() {
+            rows.extend(items);
+        }
+        match page["next"].as_str() {
+            Some(next) => query = format!("?after={next}"),
+            None => return Ok(rows),
+        }
+    }
+}
+
 pub async fn get(client: &Client, path: &str) -> anyhow::Result<Value> {
     let (status, answer) = send(client, http::Request::get(path).body(Body::empty())?).await?;
     if !status.is_success() {

@@ -55,4 +55,15 @@ impl Survey for CacheSurvey<'_> {
             look(&value);
         }
     }
+
+    fn each_parsed(
+        &self,
+        resource: &GroupResource,
+        make: &dyn Fn(&Value) -> families::Parsed,
+        look: &mut dyn FnMut(&families::Parsed),
+    ) {
+        for object in self.cache.list(resource).range("", None) {
+            look(&object.parsed(make));
+        }
+    }
 }

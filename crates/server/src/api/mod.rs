@@ -117,6 +117,8 @@ struct Inner {
     openapi: openapi::CustomDocuments,
     admission: Admitter,
     long: Long,
+    /// What happens to organizations, for who follows it.
+    tail: Arc<orgs::Tail>,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
@@ -226,6 +228,7 @@ impl Api {
                 admission,
                 definitions: Arc::default(),
                 long: Long::new(),
+                tail: Arc::default(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
@@ -235,6 +238,10 @@ impl Api {
 
     pub fn parts(&self) -> &Parts {
         &self.inner.parts
+    }
+
+    pub(crate) fn tail(&self) -> &Arc<orgs::Tail> {
+        &self.inner.tail
     }
 
     /// A Kubernetes client that speaks to this server without a socket, as `identity`.
@@ -288,8 +295,10 @@ impl Api {
             }
         };
         if orgs::is_ours(&info.path) {
+            let room = parts.extensions.remove::<Room>();
             let head = (parts.method, parts.uri, parts.headers);
-            return Ok(Box::pin(orgs::answer(&self.inner.parts, head, body, identity, number)).await);
+            let asked = orgs::answer((self, room), &self.inner.parts, head, body, identity, number);
+            return Ok(Box::pin(asked).await);
         }
         let query = Query::parse(parts.uri.query())?;
         if !info.is_resource {

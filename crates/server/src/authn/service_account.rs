@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hashbrown::HashMap;
@@ -135,6 +136,8 @@ pub struct TokenSigner {
     /// The point of the public key, as X9.62 writes it: 4, x, y.
     public_point: Vec<u8>,
     validation: Validation,
+    /// What is only to be told apart by this server is sealed with it: nobody who has the seal learns what was sealed.
+    seal: hmac::Key,
     /// Digest of a token whose signature held → its claims. Dates and existence are looked at every time.
     verified: Mutex<HashMap<[u8; 32], Arc<Verified>>>,
 }
@@ -163,6 +166,7 @@ impl TokenSigner {
             key_id,
             public_point: pair.public_key_raw().to_vec(),
             validation,
+            seal: hmac::Key::new(hmac::HMAC_SHA256, &digest_of(&format!("bursar seal\n{key_pem}"))),
             verified: Mutex::default(),
         })
     }
@@ -173,6 +177,10 @@ impl TokenSigner {
         json!({"keys": [{
             "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", "x": part(1, 33), "y": part(33, 65),
         }]})
+    }
+
+    pub fn seal(&self) -> &hmac::Key {
+        &self.seal
     }
 
     pub fn issuer(&self) -> &str {

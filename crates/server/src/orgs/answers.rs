@@ -166,7 +166,9 @@ pub fn components() -> Map<String, Value> {
             ("org_id", "word"),
             ("action", "word"),
             ("resource_type", "word"),
+            ("resource_id?", "word"),
             ("resource_path", "any"),
+            ("user_agent?", "word"),
             ("decision", "word"),
             ("result", "word"),
             ("error_class", "word"),
@@ -227,7 +229,10 @@ pub fn schema(endpoint: &Endpoint) -> Value {
         Action::Usage => with_items(&[("org_id", "word"), ("tier", "word")], "items", "Usage"),
         Action::Events | Action::AllEvents => page(&reference("Event")),
         Action::Audit => page(&reference("Denial")),
-        Action::Views => with_items(&[("now_ms", "number")], "items", "View"),
+        Action::Views => {
+            let fields = [("now_ms", "number"), ("as_of_event_id", "integer"), ("next", "string")];
+            with_items(&fields, "items", "View")
+        }
         Action::EnvStatus => with_items(&[("env_id", "word")], "groups", "Group"),
         Action::Stream | Action::Heartbeat | Action::OpenApi => json!({"type": "object"}),
     }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem, Step, StepKind, quota_details, run};
-use families::orgs::names::{ENVS, EXEC_SESSIONS, GROUP, INSTANCES, NODES, ORGS, env_name};
+use families::orgs::limits::Source;
+use families::orgs::names::{
+    ENVS, EXEC_SESSIONS, GROUP, INSTANCES, NODES, ORGS, RESTORE_JOBS, SNAPSHOTS, VOLUMES, env_name,
+};
 use families::orgs::words::{Violation, violations};
-use families::orgs::{Dimension, numbers, status, usage};
-use families::{Balances, Denial, Origin};
+use families::orgs::{Dimension, limits_of, numbers, status, usage};
+use families::{Balances, Denial, Origin, Plural};
 use http::{HeaderValue, Response, StatusCode};
 use kinds::fields::text;
 use rules::policy_name;
@@ -17,6 +20,7 @@ use uuid::Uuid;
 
 use super::key::Key;
 use super::problem::Failure;
+use super::table::name_of;
 use super::{Call, document};
 use crate::api::{CacheWorld, Parts};
 use crate::authz::Attributes;
@@ -25,6 +29,9 @@ use crate::identity::Identity;
 
 /// How often a command is run again because something changed meanwhile. Every lost round is another command that got through.
 const ROUNDS_MAX: usize = 64;
+
+/// What a client says of itself is written down as far as it is a name.
+const USER_AGENT_CHARS_MAX: usize = 128;
 
 /// Who the service writes as, on behalf of whoever its events name.
 pub fn origin(number: Uuid) -> Origin {
@@ -58,12 +65,17 @@ fn expected_version(call: &Call) -> Result<Option<i64>, Failure> {
 
 pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response<Body>, Failure> {
     let what = format!("{} {:?}", call.found.endpoint.method, (call.found.endpoint.path, &call.found.path));
-    let key = Key::of(&call.headers, &call.identity.user, &what, &call.body)?;
-    // A key lives in its organization, that of a command that makes one in the one it makes. What nodes say can be said twice.
+    let key = Key::of(call, &what)?;
+    // A key lives in its organization, that of a command that makes one in the one it makes.
     let org = named(call, op);
-    let key = key.filter(|_| families::orgs::tiers::is_name(org));
-    if op == Op::ReportInstance {
-        may_report(parts, call)?;
+    if key.is_some() && call.found.path.contains_key("node") {
+        return Err(Failure::invalid("what is said of nodes can be said twice: it has no Idempotency-Key"));
+    }
+    // What would happen is asked of the state as it is, whatever was done under the key.
+    let key = key.filter(|_| families::orgs::tiers::is_name(org) && !call.is_dry_run());
+    if let Err(refused) = may_report(parts, call, op) {
+        audit(parts, call, "forbidden", "not_its_node", &Value::Null).await;
+        return Err(refused);
     }
     let Some(key) = key else { return rounds(parts, call, op, None).await };
     if let Some(replayed) = replayed(parts, &key, org)? {
@@ -77,21 +89,30 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
     }
 }
 
-/// Of instances on a node only whoever speaks for that node speaks.
-fn may_report(parts: &Parts, call: &Call) -> Result<(), Failure> {
-    let instance = call.found.path.get("instance").map_or("", String::as_str);
-    let Some(stored) = parts.cache.get(&ObjectKey::new(INSTANCES.resource(), call.org(), instance)) else {
-        return Ok(());
+/// Of what is on a node only whoever speaks for that node speaks: its instances, the snapshots of volumes that are there, and what is
+/// restored from them. Of a volume that is nowhere yet speaks who may for all nodes.
+fn may_report(parts: &Parts, call: &Call, op: Op) -> Result<(), Failure> {
+    let path = |name: &str| call.found.path.get(name).map_or("", String::as_str);
+    let stored = |plural: Plural, name: &str| {
+        let stored = parts.cache.get(&ObjectKey::new(plural.resource(), call.org(), name));
+        stored.map(|stored| stored.value()["spec"].take())
     };
-    let value = stored.value();
-    let node = text(&value, &["spec", "node"]);
-    let asked = Attributes { subresource: "status", ..Attributes::object("update", GROUP, NODES.1, "", node) };
+    let node_of = |volume: &str| stored(VOLUMES, volume).map(|spec| text(&spec, &["home_node"]).to_owned());
+    let node = match op {
+        Op::ReportInstance => stored(INSTANCES, path("instance")).map(|spec| text(&spec, &["node"]).to_owned()),
+        Op::SetSnapshotStatus => stored(SNAPSHOTS, path("snapshot")).and_then(|spec| node_of(text(&spec, &["volume"]))),
+        Op::SetRestoreStatus => {
+            stored(RESTORE_JOBS, path("job")).and_then(|spec| node_of(text(&spec, &["target_volume"])))
+        }
+        _ => return Ok(()),
+    };
+    // What is not there is not found.
+    let Some(node) = node else { return Ok(()) };
+    let asked = Attributes { subresource: "status", ..Attributes::object("update", GROUP, NODES.1, "", &node) };
     if parts.rbac.authorize(&call.identity, &asked).is_allowed() {
         return Ok(());
     }
-    Err(Failure::forbidden(format!(
-        "the instance is on node {node:?}, for which you may not speak: update nodes/status"
-    )))
+    Err(Failure::forbidden(format!("it is on node {node:?}, for which you may not speak: update nodes/status")))
 }
 
 /// What was answered to the command with this key before.
@@ -107,7 +128,8 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
     let (expected, org) = (expected_version(call)?, named(call, op));
     let mut surges_max = usize::MAX;
     let mut no_surge_for: Vec<Violation> = Vec::new();
-    for _ in 0..ROUNDS_MAX {
+    let mut lost = 0;
+    while lost < ROUNDS_MAX {
         let now_ms = (parts.clock)();
         if let Some(key) = key
             && let Some(replayed) = replayed(parts, key, org)?
@@ -124,7 +146,7 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
         };
         let status = status_of(outcome.done);
         // That nothing was to be done is remembered, too: sent again later, it is not to undo what others did.
-        if let Some(key) = key.filter(|_| !call.is_dry_run()) {
+        if let Some(key) = key.filter(|_| !outcome.goes_on) {
             let step = key.step(org, Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
             outcome.steps.push(step);
         }
@@ -144,12 +166,15 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
                     placed(parts, call, now_ms);
                 }
                 outcome.events.iter().for_each(|event| parts.metrics.orgs.told(event));
+                if outcome.goes_on {
+                    continue;
+                }
                 return Ok(answered(status, &outcome.body));
             }
             // Somebody was faster: the command is made again from what is there now.
             Err(
                 Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound | Refused::AlreadyExists,
-            ) => {}
+            ) => lost += 1,
             Err(Refused::Denied(denials)) => {
                 let violations = denied(&denials)?;
                 if outcome.surges == 0 || outcome.surges_or_nothing || !of_compute(&violations) {
@@ -243,6 +268,12 @@ async fn submit(
     write_all(parts, WriteAll { writes, entries }).await
 }
 
+/// Waits until all that was decided before is durable and shown; says whether that is so.
+pub async fn barrier(parts: &Arc<Parts>) -> bool {
+    let writes = Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(Uuid::nil()) };
+    matches!(write_all(parts, WriteAll { writes, entries: Vec::new() }).await, Ok(Ok(())))
+}
+
 async fn write_all(parts: &Arc<Parts>, all: WriteAll) -> Result<Result<(), Refused>, Failure> {
     let stopping = || Failure::unavailable("the server is stopping");
     match parts.writes.submit(Command::WriteAll(Box::new(all))).await.map_err(|_| stopping())? {
@@ -267,6 +298,13 @@ fn denied(denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
             "rate_limited",
             format!("{} idempotency keys of the last day are remembered, which is the most", usage::KEYS_MAX),
         )),
+        Some(usage::RECORD_BYTES) => Err(Failure::conflict(
+            "too_many_records",
+            format!(
+                "releases, deploys, answers under keys and the like take {} bytes, which is the most: delete some releases",
+                usage::RECORD_BYTES_MAX
+            ),
+        )),
         Some(usage::RECORDS) => Err(Failure::conflict(
             "too_many_records",
             format!("there are {} releases, deploys and snapshots, which is the most: delete some", usage::RECORDS_MAX),
@@ -286,43 +324,55 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     let stored = families::World::get(&world, &ORGS.resource(), org, org).unwrap_or_default();
     let rows = status::rows(&stored, &parts.cache.of(&policy));
     let tier = text(&stored, &["spec", "tier"]);
+    let limits = limits_of(&stored, &world, (parts.clock)()).ok();
+    let source = |dimension: Dimension| match limits.as_ref().map(|limits| limits.sources[dimension.at()]) {
+        Some(Source::Override) => json!("override"),
+        _ => json!(format!("tier:{tier}")),
+    };
     let details =
         quota_details(&violations, |violation| match rows.iter().find(|row| row.dimension == violation.dimension) {
             Some(row) => {
                 let shown = row.shown(tier);
-                (shown["counted"].clone(), shown["reserved"].clone(), shown["limit_source"].clone())
+                (shown["counted"].clone(), shown["reserved"].clone(), source(violation.dimension))
             }
-            None => (numbers::shown(violation.current), json!(0), json!(format!("tier:{tier}"))),
+            None => (numbers::shown(violation.current), json!(0), source(violation.dimension)),
         });
     let first = violations.first().map(|one| one.dimension);
     if let Some(first) = first {
         parts.metrics.orgs.exceeded(call.found.number, first);
     }
-    if !call.is_dry_run() {
-        let actor = call.actor();
-        let entry = json!({
-            "timestamp": kinds::time::text((parts.clock)()),
-            "request_id": call.number.hyphenated().to_string(),
-            "actor_type": actor.kind, "actor_id": actor.id, "org_id": org,
-            "action": format!("{} {}", call.found.endpoint.method, call.found.endpoint.path),
-            "resource_type": call.found.endpoint.resource, "resource_path": call.found.path,
-            "decision": "deny", "result": "refused", "error_class": "quota_exceeded",
-            "reason": format!("quota_exceeded:{}", first.map_or("", Dimension::name)),
-            "details": details,
-        });
-        let writes =
-            Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(call.number) };
-        let entries = vec![(Journal::AUDIT, entry.to_string().into_bytes())];
-        // A trail that cannot be written is no reason to grant; the refusal stands either way.
-        if write_all(parts, WriteAll { writes, entries }).await.is_err() {
-            tracing::warn!(org, "a refusal is not in the audit trail: the server is stopping");
-        }
-    }
+    let reason = format!("quota_exceeded:{}", first.map_or("", Dimension::name));
+    audit(parts, call, "quota_exceeded", &reason, &details).await;
     let detail: Vec<String> = violations.iter().map(Violation::text).collect();
     let failure = Failure::conflict("quota_exceeded", detail.join("; ")).with_details(details);
     match first {
         Some(dimension) if dimension.is_window() => failure.after_seconds(window_seconds(parts, org)),
         _ => failure,
+    }
+}
+
+/// Writes a refusal into the audit trail, before it is told; what was only asked for is none.
+async fn audit(parts: &Arc<Parts>, call: &Call, class: &str, reason: &str, details: &Value) {
+    if call.is_dry_run() {
+        return;
+    }
+    let (actor, org) = (call.actor(), call.org());
+    let client = call.headers.get(http::header::USER_AGENT).and_then(|client| client.to_str().ok()).unwrap_or_default();
+    let client: String = client.chars().take(USER_AGENT_CHARS_MAX).collect();
+    let entry = json!({
+        "timestamp": kinds::time::text((parts.clock)()),
+        "request_id": call.number.hyphenated().to_string(),
+        "actor_type": actor.kind, "actor_id": actor.id, "org_id": org, "user_agent": client,
+        "action": format!("{} {}", call.found.endpoint.method, call.found.endpoint.path),
+        "resource_type": call.found.endpoint.resource, "resource_id": name_of(&call.found),
+        "resource_path": call.found.path,
+        "decision": "deny", "result": "refused", "error_class": class, "reason": reason, "details": details,
+    });
+    let writes = Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(call.number) };
+    let entries = vec![(Journal::AUDIT, entry.to_string().into_bytes())];
+    // A trail that cannot be written is no reason to grant; the refusal stands either way.
+    if write_all(parts, WriteAll { writes, entries }).await.is_err() {
+        tracing::warn!(org, "a refusal is not in the audit trail: the server is stopping");
     }
 }
 
@@ -337,10 +387,7 @@ fn window_seconds(parts: &Parts, org: &str) -> i64 {
 
 fn failure(refused: Refused) -> Failure {
     match refused {
-        Refused::Said { refusal, .. } => match refusal.causes.first() {
-            Some(cause) => Failure::conflict(&cause.reason, refusal.message),
-            None => Failure::conflict("conflict", refusal.message),
-        },
+        Refused::Said { refusal, .. } => Problem::of(refusal).into(),
         Refused::NamespaceNotFound => Failure::not_found("there is no such organization"),
         Refused::NamespaceTerminating | Refused::DefinitionTerminating => {
             Failure::conflict("org_terminating", "the organization is being removed")

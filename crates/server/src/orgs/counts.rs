@@ -43,7 +43,7 @@ pub static DOWNGRADES: Metric = Metric::counter(
     "Rollouts that went on without a surge, by the limit that left no room for it; none where the nodes had none.",
 );
 
-const REASONS: [&str; 6] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed", ""];
+const REASONS: [&str; 7] = ["scale_down", "rollout_replace", "node_draining", "node_offline", "failed", "forced", ""];
 const MODES: [&str; 3] = ["surge", "drain_first", "in_place"];
 const ENDS: [&str; 2] = ["succeeded", "failed"];
 const RESULTS: [&str; 4] = ["ok", "quota_exceeded", "refused", "failed"];

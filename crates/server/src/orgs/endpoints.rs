@@ -41,7 +41,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         &[("reason", "string", false), ("ticket", "string", false)]),
     endpoint("GET", "/v1/orgs/{org}/usage", Action::Usage, Org, ("get", "orgs", "usage"), "Usage and limits by dimension.", NONE),
     endpoint("GET", "/v1/orgs/{org}/events", Action::Events, Org, ("list", "events", ""), "What happened, oldest first.", NONE),
-    endpoint("GET", "/v1/orgs/{org}/audit", Action::Audit, Org, ("list", "audit", ""), "Commands that were refused for quota.", NONE),
+    endpoint("GET", "/v1/orgs/{org}/audit", Action::Audit, Org, ("list", "audit", ""), "Commands that were refused for quota, and reports on what is on other nodes.", NONE),
     endpoint("GET", "/v1/orgs/{org}/apps", List(APPS), Org, ("list", "apps", ""), "Apps.", NONE),
     endpoint("POST", "/v1/orgs/{org}/apps", Run(Op::CreateApp), Org, ("create", "apps", ""), "Makes an app.", &[("name", "string", true)]),
     endpoint("GET", APP, Get(APPS, "app"), Org, ("get", "apps", ""), "An app.", NONE),

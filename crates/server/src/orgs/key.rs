@@ -1,12 +1,15 @@
 //! Idempotency keys: a command that succeeded under a key of its sender is not done again, and answered as before.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use std::sync::LazyLock;
+
+use aws_lc_rs::hmac;
 use families::Place;
 use families::orgs::commands::{Outcome, Step, StepKind};
 use families::orgs::names::{GROUP, IDEMPOTENCY_KEYS, VERSION, kind_of};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::Call;
 use super::problem::Failure;
 use crate::core::{Cache, ObjectKey};
 
@@ -21,24 +24,34 @@ pub struct Key {
     request_hash: String,
 }
 
-fn hex(parts: &[&[u8]]) -> String {
+/// The seal of a server that has none of its own; it does not outlast the process.
+static PASSING: LazyLock<hmac::Key> = LazyLock::new(|| {
+    let bytes = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
+    hmac::Key::new(hmac::HMAC_SHA256, &bytes)
+});
+
+/// A keyed digest: rows of keys can be read by whoever may read the organization, and secrets are among what is asked for.
+fn hex(seal: &hmac::Key, parts: &[&[u8]]) -> String {
     let mut bytes = Vec::new();
     for part in parts {
         bytes.extend_from_slice(&part.len().to_le_bytes());
         bytes.extend_from_slice(part);
     }
-    digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hmac::sign(seal, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Key {
     /// The key of a request. It is its sender's own: another user's equal key is another key.
-    pub fn of(headers: &HeaderMap, user: &str, what: &str, body: &Value) -> Result<Option<Key>, Failure> {
+    pub fn of(call: &Call, what: &str) -> Result<Option<Key>, Failure> {
+        let (headers, body, user) = (&call.headers, &call.body, &call.identity.user);
         let Some(given) = headers.get("idempotency-key") else { return Ok(None) };
         let text = given.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_BYTES_MAX);
         let wrong = || Failure::invalid(format!("Idempotency-Key is not 1 to {KEY_BYTES_MAX} printable characters"));
         let text = text.ok_or_else(wrong)?.to_owned();
-        let name = format!("k-{}", hex(&[user.as_bytes(), text.as_bytes()]));
-        let request_hash = hex(&[what.as_bytes(), body.to_string().as_bytes()]);
+        let parts = call.api.parts();
+        let seal = parts.authenticator.as_ref().map_or(&*PASSING, |authenticator| authenticator.signer().seal());
+        let name = format!("k-{}", hex(seal, &[user.as_bytes(), text.as_bytes()]));
+        let request_hash = hex(seal, &[what.as_bytes(), body.to_string().as_bytes()]);
         Ok(Some(Key { text, name, request_hash }))
     }
 

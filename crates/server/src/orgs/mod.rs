@@ -20,6 +20,7 @@ mod problem;
 mod reads;
 mod stream;
 pub mod table;
+mod tail;
 pub mod tiers;
 
 use std::sync::Arc;
@@ -27,22 +28,28 @@ use std::sync::Arc;
 use axum::body::Body;
 use families::orgs::commands::Actor;
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
-use crate::api::Parts;
+use crate::api::{Api, Parts};
 use crate::body::{self, BodyError};
 use crate::identity::{Identity, split_service_account};
+use crate::inflight::Room;
 use crate::request::query_values;
 pub use counts::{ALLOCATIONS, COMMANDS, Counts, DOWNGRADES, DRAINS, EXCEEDED, ROLLOUTS, TIME_TO_SCHEDULE};
 use problem::Failure;
 use table::{Action, Found, Lookup};
+pub use tail::Tail;
 
 /// The longest document of a command.
 const BODY_BYTES_MAX: usize = 512 * 1024;
 
 /// One request, as far as it is the same for all.
+#[derive(Clone)]
 pub struct Call {
+    pub api: Api,
+    /// Where room for a long answer is asked for.
+    pub room: Option<Room>,
     pub found: Found,
     pub headers: HeaderMap,
     pub query: String,
@@ -68,7 +75,7 @@ impl Call {
     pub fn actor(&self) -> Actor {
         let user = &self.identity.user;
         let kind = match () {
-            () if user.starts_with("system:bursar:") => "system",
+            () if self.identity.is_internal() => "system",
             () if split_service_account(user).is_some() => "service_principal",
             () => "user",
         };
@@ -83,6 +90,7 @@ pub fn is_ours(path: &str) -> bool {
 
 /// Answers one request.
 pub async fn answer(
+    (api, room): (&Api, Option<Room>),
     parts: &Arc<Parts>,
     (method, uri, headers): (Method, Uri, HeaderMap),
     body: Body,
@@ -109,7 +117,7 @@ pub async fn answer(
         Err(error) => return failed(Failure::invalid(format!("the body is no JSON: {error}"))),
     };
     let query = uri.query().unwrap_or_default().to_owned();
-    let call = Call { found, headers, query, identity, number, body };
+    let call = Call { api: api.clone(), room, found, headers, query, identity, number, body };
     let answered = match call.found.endpoint.action {
         Action::Run(op) => carry::command(parts, &call, op).await,
         Action::Stream => stream::open(parts, &call).await,
@@ -134,8 +142,4 @@ fn document(status: StatusCode, value: &Value) -> Response<Body> {
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
-}
-
-fn listed(items: Vec<Value>, next: Option<String>) -> Response<Body> {
-    document(StatusCode::OK, &json!({"items": items, "next": next}))
 }

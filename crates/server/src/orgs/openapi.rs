@@ -55,12 +55,15 @@ fn operation(endpoint: &Endpoint) -> Value {
     let is_command = matches!(endpoint.action, Action::Run(_));
     if is_command {
         let header = |name: &str| json!({"name": name, "in": "header", "schema": {"type": "string"}});
-        parameters.extend([header("Idempotency-Key"), header("If-Match")]);
+        parameters.push(header("If-Match"));
+        if !endpoint.path.contains("{node}") {
+            parameters.push(header("Idempotency-Key"));
+        }
         parameters.push(json!({"name": "dry_run", "in": "query", "schema": {"type": "boolean"}}));
     }
     let is_paged = matches!(
         endpoint.action,
-        Action::List(_) | Action::ListOrgs | Action::Events | Action::AllEvents | Action::Audit
+        Action::List(_) | Action::ListOrgs | Action::Events | Action::AllEvents | Action::Audit | Action::Views
     );
     if is_paged {
         parameters.push(json!({"name": "limit", "in": "query", "schema": {"type": "integer"}}));

@@ -1,9 +1,10 @@
 //! What is read: views, which are the objects; usage, which is the ledger; events, which are the journal.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::Body;
-use families::orgs::commands::{is_rebuilt, row, state};
+use families::orgs::commands::{RATE_LIMITED, is_rebuilt, row, state};
 use families::orgs::dimensions::Dimension;
 use families::orgs::limits::Source;
 use families::orgs::names::{DEPLOYS, ENVS, KINDS, ORGS, VOLUMES, env_name};
@@ -17,34 +18,37 @@ use store::{Journal, PageLimit};
 
 use super::problem::Failure;
 use super::table::Action;
-use super::{Call, document, listed};
+use super::{Call, document};
 use crate::api::{CacheWorld, Parts};
-use crate::core::ObjectKey;
+use crate::core::{Listing, ObjectKey};
+use crate::inflight::Taken;
 
-/// Rows of one answer.
+/// Rows of one answer, and bytes of them: what is beyond either is on the next page.
 const ROWS_MAX: usize = 1000;
-/// Events that are looked at for one answer: those of others are passed over.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Events that are looked at for one answer, and bytes of them: those of others are passed over.
 const EVENTS_SEEN_MAX: usize = 10_000;
+const BYTES_SEEN_MAX: usize = 16 << 20;
 
 pub async fn read(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
     match call.found.endpoint.action {
-        Action::List(plural) => list(parts, call, plural),
+        Action::List(plural) => list(parts, call, plural).await,
         Action::Get(plural, name) => get(parts, call, plural, name),
-        Action::ListOrgs => list(parts, call, ORGS),
+        Action::ListOrgs => list(parts, call, ORGS).await,
         Action::GetOrg => Ok(document(StatusCode::OK, &row(&*org(parts, call)?))),
         Action::Quotas => quotas(parts, call),
         Action::Usage => usage(parts, call),
         Action::EnvStatus => env_status(parts, call),
         Action::Events => {
             org(parts, call)?;
-            journal(parts, call, Journal::EVENTS, Some(call.org())).await
+            journal(parts, call, Journal::EVENTS).await
         }
-        Action::AllEvents => journal(parts, call, Journal::EVENTS, None).await,
+        Action::AllEvents => journal(parts, call, Journal::EVENTS).await,
         Action::Audit => {
             org(parts, call)?;
-            journal(parts, call, Journal::AUDIT, Some(call.org())).await
+            journal(parts, call, Journal::AUDIT).await
         }
-        Action::Views => Ok(views(parts)),
+        Action::Views => views(parts, call).await,
         _ => Err(Failure::no_such_path()),
     }
 }
@@ -74,28 +78,98 @@ fn page(call: &Call) -> Result<(usize, Option<String>), Failure> {
     Ok((limit, call.query("after")))
 }
 
-fn list(parts: &Parts, call: &Call, plural: Plural) -> Result<Response<Body>, Failure> {
+/// The rows of one answer, as text: nobody holds them as trees.
+struct Rows {
+    text: String,
+    count: usize,
+    limit: usize,
+}
+
+impl Rows {
+    fn new(limit: usize) -> Rows {
+        Rows { text: String::new(), count: 0, limit }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == self.limit || self.text.len() >= ANSWER_BYTES_MAX
+    }
+
+    fn next(&mut self) -> &mut String {
+        if self.count > 0 {
+            self.text.push(',');
+        }
+        self.count += 1;
+        &mut self.text
+    }
+
+    fn push(&mut self, row: &Value) {
+        let text = self.next();
+        // Writing to a text does not fail.
+        let _ = write!(text, "{row}");
+    }
+
+    /// The page with whatever else it says.
+    fn page(self, next: Option<&str>, more: &str) -> Response<Body> {
+        let text = format!("{{{more}\"items\":[{}],\"next\":{}}}", self.text, json!(next));
+        let mut response = Response::new(Body::from(text));
+        let json = http::HeaderValue::from_static("application/json");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+        response
+    }
+}
+
+/// Makes an answer that may be long: apart from the threads that serve sockets, when it is its user's turn, with room for it.
+async fn at_length(
+    call: &Call,
+    work: impl FnOnce() -> Result<Response<Body>, Failure> + Send + 'static,
+) -> Result<Response<Body>, Failure> {
+    let busy = |_| Failure::limited(RATE_LIMITED, "too much is read at the moment: try again");
+    let charge = match &call.room {
+        Some(room) => Some(room.take(ANSWER_BYTES_MAX).await.map_err(busy)?),
+        None => None,
+    };
+    let turn = call.api.long().requests.take(&call.identity).await.map_err(busy)?;
+    let made = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    let mut response = made.await.map_err(|error| Failure::internal(error.to_string()))??;
+    if let Some(charge) = charge {
+        response.extensions_mut().insert(Taken(Arc::new(charge)));
+    }
+    Ok(response)
+}
+
+async fn list(parts: &Arc<Parts>, call: &Call, plural: Plural) -> Result<Response<Body>, Failure> {
     if !call.org().is_empty() {
         org(parts, call)?;
     }
     let (limit, after) = page(call)?;
-    let listing = parts.cache.list(&plural.resource());
-    let (mut items, mut next) = (Vec::new(), None);
-    for object in listing.range(call.org(), None) {
-        if after.as_deref().is_some_and(|after| &*object.key.name <= after) {
-            continue;
+    let (cache, asked) = (Arc::clone(&parts.cache), call.clone());
+    let work = move || {
+        let listing = cache.list(&plural.resource());
+        let mut rows = Rows::new(limit);
+        let mut last: Option<Arc<str>> = None;
+        // An organization is in the namespace of its name.
+        let namespace: Arc<str> = match (plural == ORGS, &after) {
+            (true, Some(after)) => after.as_str().into(),
+            _ => asked.org().into(),
+        };
+        let after = after.map(|after| (namespace, Arc::from(after.as_str())));
+        for object in listing.range(asked.org(), after.as_ref()) {
+            let value = object.value();
+            if !is_within(&asked, &value["spec"]) {
+                continue;
+            }
+            if rows.is_full() {
+                return Ok(rows.page(last.as_deref(), ""));
+            }
+            rows.push(&row(&value));
+            last = Some(Arc::clone(&object.key.name));
         }
-        let value = object.value();
-        if !is_within(call, &value["spec"]) {
-            continue;
-        }
-        if items.len() == limit {
-            next = items.last().map(|last: &Value| text(last, &["id"]).to_owned());
-            break;
-        }
-        items.push(row(&value));
-    }
-    Ok(listed(items, next))
+        Ok(rows.page(None, ""))
+    };
+    at_length(call, work).await
 }
 
 fn get(parts: &Parts, call: &Call, plural: Plural, field: &'static str) -> Result<Response<Body>, Failure> {
@@ -170,71 +244,113 @@ fn env_status(parts: &Parts, call: &Call) -> Result<Response<Body>, Failure> {
     Ok(document(StatusCode::OK, &json!({"env_id": name, "groups": groups})))
 }
 
-/// Entries of a journal in their order, those of one organization or all.
-async fn journal(
-    parts: &Arc<Parts>,
-    call: &Call,
-    journal: Journal,
-    org: Option<&str>,
-) -> Result<Response<Body>, Failure> {
-    let after = match call.query("after") {
+/// Of an entry what says whose it is.
+#[derive(serde::Deserialize)]
+struct Whose {
+    org_id: Option<String>,
+}
+
+/// Entries of a journal in their order, those of the organization that the path names, or all.
+async fn journal(parts: &Arc<Parts>, call: &Call, journal: Journal) -> Result<Response<Body>, Failure> {
+    let (limit, after) = page(call)?;
+    let after = match after {
         None => 0,
         Some(text) => text.parse::<u64>().map_err(|_| Failure::invalid("after is no event_id"))?,
     };
-    let (limit, _) = page(&Call { query: call.query.replace("after=", "_="), ..shallow(call) })?;
-    let (journals, org) = (parts.journals.clone(), org.map(str::to_owned));
+    let (journals, org) = (parts.journals.clone(), call.org().to_owned());
     let reading = move || {
-        let (mut items, mut at, mut seen) = (Vec::new(), after.saturating_add(1), 0);
+        let (mut rows, mut at, mut seen, mut bytes) = (Rows::new(limit), after.saturating_add(1), 0, 0);
         loop {
-            let page = journals.forward(journal, at, PageLimit { entries: 1000, bytes: 4 << 20 })?;
-            let Some(last) = page.entries.last().map(|entry| entry.sequence) else {
-                return Ok::<_, store::StoreError>((items, None));
-            };
+            let page = journals.forward(journal, at, PageLimit { entries: 1000, bytes: 1 << 20 });
+            let page = page.map_err(|error| Failure::unavailable(error.to_string()))?;
+            let Some(last) = page.entries.last().map(|entry| entry.sequence) else { return Ok(rows.page(None, "")) };
             for entry in page.entries {
                 seen += 1;
+                bytes += entry.value.len();
                 at = entry.sequence.saturating_add(1);
-                let Ok(mut event) = serde_json::from_slice::<Value>(&entry.value) else { continue };
-                if org.as_deref().is_some_and(|org| text(&event, &["org_id"]) != org) {
+                let Some(fields) = entry.value.strip_prefix(b"{").and_then(|fields| std::str::from_utf8(fields).ok())
+                else {
+                    continue;
+                };
+                let is_theirs =
+                    || serde_json::from_slice::<Whose>(&entry.value).is_ok_and(|one| one.org_id.as_ref() == Some(&org));
+                if !org.is_empty() && !is_theirs() {
                     continue;
                 }
-                event["event_id"] = json!(entry.sequence);
-                items.push(event);
-                if items.len() == limit {
-                    return Ok((items, Some(entry.sequence.to_string())));
+                // It is handed on as it was written down.
+                let _ = write!(rows.next(), "{{\"event_id\":{},{fields}", entry.sequence);
+                if rows.is_full() {
+                    return Ok(rows.page(Some(&entry.sequence.to_string()), ""));
                 }
             }
-            if seen >= EVENTS_SEEN_MAX {
-                return Ok((items, Some(last.to_string())));
+            if seen >= EVENTS_SEEN_MAX || bytes >= BYTES_SEEN_MAX {
+                return Ok(rows.page(Some(&last.to_string()), ""));
             }
         }
     };
-    let read = tokio::task::spawn_blocking(reading).await.map_err(|error| Failure::internal(error.to_string()))?;
-    let (items, next) = read.map_err(|error| Failure::unavailable(error.to_string()))?;
-    Ok(listed(items, next))
+    at_length(call, reading).await
 }
 
-fn shallow(call: &Call) -> Call {
-    Call {
-        found: call.found.clone(),
-        headers: http::HeaderMap::new(),
-        query: String::new(),
-        identity: call.identity.clone(),
-        number: call.number,
-        body: Value::Null,
-    }
-}
+/// How often views are looked at until nothing happens meanwhile.
+const QUIET_LOOKS: usize = 20;
 
-/// All views as events tell them, for whoever makes them again from the events and compares.
-fn views(parts: &Parts) -> Response<Body> {
-    let mut items = Vec::new();
-    for (kind, plural) in KINDS.iter().filter(|(_, plural)| is_rebuilt(*plural)) {
-        for object in parts.cache.list(&plural.resource()).range("", None) {
-            items.push(json!({
-                "kind": kind, "org_id": &*object.key.namespace, "id": &*object.key.name,
-                "state": state(&object.value()),
-            }));
+/// All kinds that events tell of, as they are at one moment, and the last event there was then; none where it never was quiet enough to
+/// say which.
+async fn quiet_views(parts: &Arc<Parts>) -> (Vec<(&'static str, Listing)>, Option<u64>) {
+    let last = || parts.journals.span(Journal::EVENTS).map(|span| span.end.saturating_sub(1)).ok();
+    let mut looked = 0;
+    loop {
+        let before = last();
+        // What was durable before it is shown when it is answered.
+        let is_shown = super::carry::barrier(parts).await;
+        let kinds = KINDS.iter().filter(|(_, plural)| is_rebuilt(*plural));
+        let all: Vec<_> = kinds.map(|(kind, plural)| (*kind, parts.cache.list(&plural.resource()))).collect();
+        looked += 1;
+        if is_shown && before == last() {
+            return (all, before);
+        }
+        if looked == QUIET_LOOKS {
+            return (all, None);
         }
     }
+}
+
+/// All views as events tell them, for whoever makes them again from the events and compares: page by page, by kind, organization and id.
+async fn views(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
+    let (limit, after) = page(call)?;
+    let after = match after {
+        None => None,
+        Some(text) => {
+            let mut words = text.splitn(3, '/').map(str::to_owned);
+            let place = words.next().zip(words.next()).zip(words.next());
+            let kind = place.as_ref().and_then(|((kind, _), _)| KINDS.iter().position(|(known, _)| known == kind));
+            let place = place.zip(kind).ok_or_else(|| Failure::invalid("after is no \"next\" of a page of views"))?;
+            let (((_, org), id), kind) = place;
+            Some((kind, (Arc::<str>::from(org), Arc::<str>::from(id))))
+        }
+    };
+    let (kinds, as_of) = quiet_views(parts).await;
     let now_ms = (parts.clock)();
-    document(StatusCode::OK, &json!({"now_ms": now_ms, "items": items}))
+    let more = format!("\"now_ms\":{now_ms},\"as_of_event_id\":{},", json!(as_of));
+    let work = move || {
+        let (mut rows, mut last) = (Rows::new(limit), None);
+        for (kind, listing) in kinds {
+            let at = KINDS.iter().position(|(known, _)| *known == kind);
+            let place = match &after {
+                Some((begun, _)) if at < Some(*begun) => continue,
+                Some((begun, place)) if at == Some(*begun) => Some(place),
+                _ => None,
+            };
+            for object in listing.range("", place) {
+                if rows.is_full() {
+                    return Ok(rows.page(last.as_deref(), &more));
+                }
+                let (org, id) = (&*object.key.namespace, &*object.key.name);
+                rows.push(&json!({"kind": kind, "org_id": org, "id": id, "state": state(&object.value())}));
+                last = Some(format!("{kind}/{org}/{id}"));
+            }
+        }
+        Ok(rows.page(None, &more))
+    };
+    at_length(call, work).await
 }

@@ -10,34 +10,23 @@ use families::orgs::commands::Op;
 use http::{HeaderValue, Response, header};
 use kinds::fields::text;
 use serde_json::Value;
-use store::{Journal, PageLimit};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::problem::Failure;
+use super::tail::LOOK;
 use super::{Call, carry};
 use crate::api::Parts;
 
-/// Between two looks at what has happened.
-const LOOK: Duration = Duration::from_secs(1);
-/// Looks between two renewals: a third of the time a lease lasts.
-const LOOKS_PER_RENEWAL: u32 = 10;
-/// Lines that wait for a slow client, and how long they do before its stream ends: less than its lease lasts.
+/// Between two renewals: a third of the time a lease lasts.
+const RENEWAL: Duration = Duration::from_secs(10);
+/// Lines that wait for a slow client, and how long all of one look may: with what is between two renewals less than its lease lasts.
 const WAITING_MAX: usize = 64;
 const WAITING: Duration = Duration::from_secs(10);
-/// Events of all organizations that are read at a time, and how often in one look: then the lease is to be renewed, too.
-const PAGE: PageLimit = PageLimit { entries: 1000, bytes: 1 << 20 };
-const PAGES_MAX: usize = 20;
 
 pub async fn open(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
     // Every stream has a lease of its own: neither a key nor a question of what would happen opens another one under the same.
-    let call = Call {
-        found: call.found.clone(),
-        headers: http::HeaderMap::new(),
-        query: String::new(),
-        identity: call.identity.clone(),
-        number: call.number,
-        body: Value::Null,
-    };
+    let call = Call { headers: http::HeaderMap::new(), query: String::new(), body: Value::Null, ..call.clone() };
     let opened = carry::command(parts, &call, Op::OpenLogStream).await?;
     let bytes = http_body_util::BodyExt::collect(opened.into_body()).await;
     let bytes = bytes.map_err(|error| Failure::internal(error.to_string()))?.to_bytes();
@@ -61,63 +50,82 @@ struct Follower {
 
 impl Follower {
     async fn run(mut self, sender: mpsc::Sender<Bytes>) {
-        let mut at = self.parts.journals.span(Journal::EVENTS).map_or(1, |span| span.end);
-        let mut tick = tokio::time::interval(LOOK);
-        let mut looks = 0;
-        self.call.found.path.insert("stream", self.lease.clone());
+        let path = |field: &str| self.call.found.path.get(field).cloned().unwrap_or_default();
+        let scope = [self.call.org().to_owned(), path("app"), path("env")];
         let closing = self.parts.closing.clone();
+        let mut following = self.call.api.tail().follow(&self.parts.journals, &closing, scope);
+        let mut tick = tokio::time::interval(LOOK);
+        let mut renewed = Instant::now();
+        self.call.found.path.insert("stream", self.lease.clone());
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 () = sender.closed() => break,
                 () = closing.cancelled() => break,
             }
-            looks += 1;
-            if looks % LOOKS_PER_RENEWAL == 0 {
-                let renewed = carry::command(&self.parts, &self.call, Op::RenewLogStream).await;
-                if renewed.is_err() || sender.try_send(Bytes::from_static(b": still here\n\n")).is_err() {
+            if renewed.elapsed() >= RENEWAL {
+                let done = carry::command(&self.parts, &self.call, Op::RenewLogStream).await;
+                if done.is_err() || sender.try_send(Bytes::from_static(b": still here\n\n")).is_err() {
                     break;
                 }
+                renewed = Instant::now();
             }
-            if self.catch_up(&mut at, &sender).await.is_err() {
+            // Whoever is too slow for what happens reads it from the list of events.
+            let Ok(lines) = following.take() else { break };
+            if send_all(&sender, lines).await.is_err() {
                 break;
             }
         }
         // What cannot be closed passes by itself.
         let _closed = carry::command(&self.parts, &self.call, Op::CloseLogStream).await;
     }
+}
 
-    /// Sends what has happened since the last look, however much of it was others'.
-    async fn catch_up(&self, at: &mut u64, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
-        for _ in 0..PAGES_MAX {
-            let from = *at;
-            for line in self.look(at).await? {
-                tokio::time::timeout(WAITING, sender.send(line)).await.map_err(drop)?.map_err(drop)?;
-            }
-            if *at == from {
-                break;
-            }
+/// Sends the lines of one look, however many they are, in the time that one look may take: a stream that is not read goes on no
+/// longer than its lease is counted.
+async fn send_all(sender: &mpsc::Sender<Bytes>, lines: Vec<Bytes>) -> Result<(), ()> {
+    let all = async {
+        for line in lines {
+            sender.send(line).await.map_err(drop)?;
         }
         Ok(())
+    };
+    tokio::time::timeout(WAITING, all).await.map_err(drop)?
+}
+
+#[cfg(test)]
+mod tests {
+    use families::orgs::commands::STREAM_MS;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_a_line_now_and_then_does_not_keep_a_stream_open() {
+        let (sender, mut receiver) = mpsc::channel(4);
+        tokio::spawn(async move {
+            while receiver.recv().await.is_some() {
+                tokio::time::sleep(WAITING - Duration::from_secs(1)).await;
+            }
+        });
+        let begun = Instant::now();
+        let lines = vec![Bytes::from_static(b"line"); 100];
+        assert_eq!(send_all(&sender, lines).await, Err(()));
+        assert!(begun.elapsed() <= WAITING, "{:?}", begun.elapsed());
+        assert!(RENEWAL + WAITING + LOOK < Duration::from_millis(STREAM_MS.unsigned_abs()));
     }
 
-    async fn look(&self, at: &mut u64) -> Result<Vec<Bytes>, ()> {
-        let (journals, from) = (self.parts.journals.clone(), *at);
-        let read = tokio::task::spawn_blocking(move || journals.forward(Journal::EVENTS, from, PAGE));
-        let page = read.await.map_err(drop)?.map_err(drop)?;
-        let mut lines = Vec::new();
-        let path = |field: &str| self.call.found.path.get(field).map_or("", String::as_str);
-        for entry in page.entries {
-            *at = entry.sequence.saturating_add(1);
-            let Ok(event) = serde_json::from_slice::<Value>(&entry.value) else { continue };
-            let ours = text(&event, &["org_id"]) == self.call.org()
-                && text(&event, &["app_id"]) == path("app")
-                && text(&event, &["env_id"]) == path("env");
-            if ours {
-                let (kind, id, payload) = (text(&event, &["event_type"]), entry.sequence, &event["payload"]);
-                lines.push(Bytes::from(format!("id: {id}\nevent: {kind}\ndata: {payload}\n\n")));
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_hears_all() {
+        let (sender, mut receiver) = mpsc::channel(4);
+        let read = tokio::spawn(async move {
+            let mut count = 0;
+            while receiver.recv().await.is_some() {
+                count += 1;
             }
-        }
-        Ok(lines)
+            count
+        });
+        assert_eq!(send_all(&sender, vec![Bytes::from_static(b"line"); 5000]).await, Ok(()));
+        drop(sender);
+        assert_eq!(read.await.unwrap(), 5000);
     }
 }

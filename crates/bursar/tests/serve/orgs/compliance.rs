@@ -194,18 +194,16 @@ async fn race(kills: bool) {
     assert!(matches!(attempts, "0" | "1"), "{attempts} attempts");
     // The other gives way: what waits goes on, without waiting for its half minute.
     platform.struck(&format!("PUT {}", of_env(earlier, "scale")), scale(1)).await;
+    let begun = std::time::Instant::now();
     platform.until_ready(later, 4).await;
+    assert!(begun.elapsed().as_secs() < 10, "it went on after {:?}", begun.elapsed());
     assert_eq!(platform.usage("max_instances").await, (5, 5));
 }
 
-/// Two that ask for four of five at once.
+/// Two that ask for four of five at once; and the server is killed while they do, where it is to be.
 async fn both(platform: &mut Platform) -> (super::platform::Answer, super::platform::Answer) {
-    let client = &platform.client;
-    let ask = |env: &str| {
-        let line = format!("PUT {}", of_env(env, "scale"));
-        async move { super::platform::try_send(client, &line, &scale(4), None).await.expect("an answer") }
-    };
-    tokio::join!(ask("prod"), ask("test"))
+    let ask = |env: &str| (format!("PUT {}", of_env(env, "scale")), scale(4));
+    platform.struck_all([ask("prod"), ask("test")]).await.into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -131,8 +131,9 @@ impl Platform {
     }
 
     pub async fn send(&mut self, line: &str, body: Value) -> Answer {
-        let key = self.key();
-        send_until(&self.client, line, &body, Some(&key)).await
+        // What is said of nodes has no key.
+        let key = (!line.contains(" /v1/nodes")).then(|| self.key());
+        send_until(&self.client, line, &body, key.as_deref()).await
     }
 
     fn key(&self) -> String {
@@ -153,22 +154,37 @@ impl Platform {
     /// A command in the middle of which the server is killed: it is sent, the process ends at a random moment, and the same
     /// command with the same key is sent to the one that starts. Without kills it is a command like any other.
     pub async fn struck(&mut self, line: &str, body: Value) -> Answer {
-        if !self.kills {
-            return self.send(line, body).await;
+        let [answer] = self.struck_all([(line.to_owned(), body)]).await;
+        answer
+    }
+
+    /// The same of several that are under way at once.
+    pub async fn struck_all<const N: usize>(&mut self, commands: [(String, Value); N]) -> [Answer; N] {
+        let commands = commands.map(|(line, body)| (line, body, self.key()));
+        let sent = commands.clone().map(|(line, body, key)| {
+            let client = self.client.clone();
+            let first = async move { try_send(&client, &line, &body, Some(&key)).await };
+            tokio::spawn(first)
+        });
+        if self.kills {
+            let moment = Duration::from_micros(self.random(12_000));
+            tokio::time::sleep(moment).await;
+            self.kill();
         }
-        let key = self.key();
-        let (client, sent, with, under) = (self.client.clone(), line.to_owned(), body.clone(), key.clone());
-        let first = tokio::spawn(async move { try_send(&client, &sent, &with, Some(&under)).await });
-        let moment = Duration::from_micros(self.random(12_000));
-        tokio::time::sleep(moment).await;
-        self.kill();
-        let heard = first.await.expect("the request ends");
-        let again = send_until(&self.client, line, &body, Some(&key)).await;
-        // What was heard is durable: whoever heard of success hears of the same success.
-        if let Some((code, answer)) = heard.filter(|(code, _)| (200..300).contains(code)) {
-            assert_eq!((code, answer), again, "{line}");
+        let mut answers = Vec::new();
+        for ((line, body, key), first) in commands.into_iter().zip(sent) {
+            let heard = first.await.expect("the request ends");
+            let again = match heard.clone().filter(|_| !self.kills) {
+                Some(answer) => answer,
+                None => send_until(&self.client, &line, &body, Some(&key)).await,
+            };
+            // What was heard is durable: whoever heard of success hears of the same success.
+            if let Some((code, answer)) = heard.filter(|(code, _)| (200..300).contains(code)) {
+                assert_eq!((code, answer), again, "{line}");
+            }
+            answers.push(again);
         }
-        again
+        answers.try_into().expect("as many answers as commands")
     }
 
     /// Ends the process without warning and starts it again, where kills are wanted.
