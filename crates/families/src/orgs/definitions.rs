@@ -149,7 +149,11 @@ const SHAPES: [Shape; 18] = [
             ("overlay_ipv6", "string", "Its address."),
             ("volumes", "list", "What it mounts."),
             ("spec_hash", "string", "What all of its group have in common."),
-            ("reported", "any", "What its node last said: status, reason, at_ms; failed_at_ms and failed_for if it ever failed."),
+            (
+                "reported",
+                "any",
+                "What its node last said: status, reason, at_ms; failed_at_ms and failed_for if it ever failed.",
+            ),
             ("allocated_at_ms", "integer", "When it was allocated."),
             VERSION_FIELD,
         ],

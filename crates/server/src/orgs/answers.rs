@@ -121,6 +121,7 @@ pub fn components() -> Map<String, Value> {
             ("matching", "number"),
             ("ready", "number"),
             ("status", "word"),
+            ("degraded_reason?", "string"),
             ("unschedulable_reason", "string"),
             ("unschedulable_dimension", "string"),
             ("details", "object"),

@@ -125,12 +125,17 @@ pub(super) fn sessions(org: &str, holding: &Holding, now_ms: i64) -> Vec<Action>
 /// `env_status_view`, where it says something else than before.
 pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants], memory: &Memory, now_ms: i64) -> Vec<Action> {
     let mut by_env: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
+    let offline: BTreeSet<&str> =
+        board.states().filter(|(_, state)| *state == "offline").map(|(name, _)| name).collect();
     for (group, wants) in groups.iter().zip(wants) {
+        // Nothing but that node can run it, whatever was heard of its instances before.
+        let is_cut_off = group.homes.iter().any(|home| offline.contains(home.as_str()));
+        let degraded = is_cut_off.then_some("volume_home_node_offline");
         let live = group.instances.iter().filter(|one| one.desired_state == "running" && one.hash == group.hash);
         let (matching, ready) =
             live.fold((0_i64, 0_i64), |(all, ready), one| (all + 1, ready + i64::from(one.reported == "ready")));
         let status = match () {
-            () if ready >= group.desired => "healthy",
+            () if ready >= group.desired && !is_cut_off => "healthy",
             () if ready > 0 => "degraded",
             () => "failing",
         };
@@ -147,7 +152,7 @@ pub(super) fn statuses(board: &Board, groups: &[&Group], wants: &[Wants], memory
         let blocked = memory.blocked.get(&group.key()).filter(|one| dimension.is_some() && one.retry_ms > now_ms);
         by_env.entry((group.org.clone(), env)).or_default().push(json!({
             "process_type": group.process_type, "desired": group.desired, "matching": matching, "ready": ready,
-            "status": status, "unschedulable_reason": wants.reason, "unschedulable_dimension": dimension,
+            "status": status, "degraded_reason": degraded, "unschedulable_reason": wants.reason, "unschedulable_dimension": dimension,
             "details": wants.details, "since": since, "attempts": blocked.map_or(0, |blocked| blocked.attempts),
             "next_retry_at": blocked.map(|blocked| time::text(blocked.retry_ms)), "unmet_replicas": wants.unmet, "rollout_mode": group.mode, "last_deploy_id": group.deploy,
         }));

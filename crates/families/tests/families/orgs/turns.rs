@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use families::orgs::commands::Op;
 use families::orgs::names::*;
 use families::orgs::scheduler::board::Board;
-use families::orgs::scheduler::plan::{ACTIONS_MAX, Action, FORCED_MS, STARTUP_MS, plan_for};
+use families::orgs::scheduler::plan::{ACTIONS_MAX, Action, FORCED_MS, STARTUP_MS, plan, plan_for};
 use families::orgs::scheduler::state::{Objects, Seen};
 use serde_json::{Value, json};
 
@@ -141,6 +141,30 @@ fn a_volume_is_taken_from_who_never_says_that_it_stopped() {
     let old = cluster.platform.get(INSTANCES, "acme", &first).unwrap();
     assert_eq!((&old["spec"]["desired_state"], &old["spec"]["drain_reason"]), (&json!("stopped"), &json!("forced")));
     assert_eq!(cluster.nodes_of("acme"), ["n1"]);
+}
+
+/// A volume on a node that is offline has nobody who could mount it: that is told beside why nothing is placed.
+#[test]
+fn an_environment_is_degraded_while_the_node_of_its_volume_is_offline() {
+    let mut cluster = Cluster::new(&[("n1", GIB), ("n2", GIB)]);
+    cluster.org("acme", 1);
+    let body = json!({"size_bytes": GIB, "home_node": "n1"});
+    let volume = cluster.platform.run("acme", Op::CreateVolume, &[], body).unwrap();
+    let body = json!({"volume": volume.body["id"], "mount_path": "/data"});
+    cluster.platform.run("acme", Op::CreateAttachment, &PROD, body).unwrap();
+    cluster.settle();
+    for (state, told) in [("offline", json!("volume_home_node_offline")), ("active", Value::Null)] {
+        cluster.platform.run("", Op::SetNodeState, &[("node", "n1")], json!({"state": state})).unwrap();
+        cluster.settle();
+        let actions = plan(&cluster.objects(), &cluster.memory, cluster.platform.now_ms);
+        let status = actions.iter().find_map(|action| match action {
+            Action::Status { groups, .. } => Some(&groups[0]),
+            _ => None,
+        });
+        let status = status.expect("it is told of");
+        assert_eq!(status["degraded_reason"], told, "{status}");
+        assert_eq!(status["status"] == "healthy", state == "active", "{status}");
+    }
 }
 
 /// Only what a node does is held against it.
