@@ -58,7 +58,7 @@ async fn a_workload_with_a_refused_raise_survives_its_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_lent_comes_back_when_a_quota_is_lowered_and_when_it_lends_no_more() {
     let fleet = Fleet::start(&["m1", "m2"], "").await;
-    lending(&fleet, "10", json!({"chunk": {"cpu": "4"}})).await;
+    lending(&fleet, json!({"cpu": "10"}), json!({"chunk": {"cpu": "4"}})).await;
     fleet.until(&quotas(), "q", |quota| used(quota) == 8).await;
     edit(&fleet.client, &quotas(), "q", json!({"spec": {"overall": {"cpu": "3"}}})).await.expect("an edit");
     fleet.until(&quotas(), "q", |quota| used(quota) <= 3).await;
