@@ -200,7 +200,7 @@ impl Engine {
             };
             ready.push((one, asked));
         }
-        let ruling = self.rule_together(&ready)?;
+        let (ruling, rules) = (self.rule_together(&ready)?, self.rulebook.changes());
         if dry_run {
             let previews = ready.into_iter().map(|(one, _)| match one {
                 Ready::Put(put) => self.preview(put),
@@ -226,8 +226,9 @@ impl Engine {
                 self.recompile_dependents(&resource);
             }
         }
-        // Rules that came into force with them look at them, too.
-        for one in &written {
+        // Rules that came into force with them look at them, too. Where none did, each is charged what it was just measured at.
+        let measured_by_others = self.rulebook.changes() != rules;
+        for one in written.iter().filter(|_| measured_by_others) {
             if let Some(stored) = self.stored(&one.object.key).cloned() {
                 self.recount_one(&stored);
             }

@@ -113,6 +113,7 @@ pub struct Rulebook {
     selecting: BTreeSet<PolicyId>,
     index: HashMap<GroupResource, Looking>,
     found: RefCell<Found>,
+    changes: u64,
     /// Of these all objects are measured in one step wherever a policy changes, and by all rules.
     brief: HashSet<GroupResource>,
 }
@@ -237,8 +238,14 @@ impl Rulebook {
         }
     }
 
+    /// A number that is another whenever what is said of an object may be.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Installs a policy, or replaces it under the same id.
     pub fn install(&mut self, name: Arc<str>, compiled: Compiled) -> PolicyId {
+        self.changes += 1;
         let id = match self.by_name.get(&name) {
             Some(&id) => {
                 self.unindex(id);
@@ -262,6 +269,7 @@ impl Rulebook {
 
     pub fn remove(&mut self, name: &str) -> Option<PolicyId> {
         let id = self.by_name.remove(name)?;
+        self.changes += 1;
         self.unindex(id);
         self.selecting.remove(&id);
         self.policies[id.0 as usize] = None;
@@ -272,6 +280,7 @@ impl Rulebook {
     /// Gives a policy another name. It keeps its place and its rules; whoever had that name must be gone.
     pub fn rename(&mut self, from: &str, to: Arc<str>) -> Option<PolicyId> {
         let id = self.by_name.remove(from)?;
+        self.changes += 1;
         self.by_name.insert(to.clone(), id);
         if let Some(policy) = self.policies[id.0 as usize].as_mut() {
             policy.name = to;
@@ -287,6 +296,7 @@ impl Rulebook {
     /// that reach it now and did not, or did and no longer do: their objects in it must be measured again.
     pub fn namespace_changed(&mut self, namespace: &Namespace, present: bool) -> Vec<PolicyId> {
         let moved = self.moved_by(namespace, present);
+        self.changes += 1;
         match present {
             true => drop(self.namespaces.insert(namespace.name.clone(), namespace.clone())),
             false => drop(self.namespaces.remove(&namespace.name)),
