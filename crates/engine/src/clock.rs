@@ -44,7 +44,7 @@ impl Engine {
                 let text = std::str::from_utf8(&object.json).unwrap_or_default();
                 let moved = self.rulebook.changing_with_time(&key.resource, &key.namespace, text);
                 self.recount_moved(&object, &moved);
-                self.changed.push(Changed { before: Some(object.clone()), after: Some(object) });
+                self.changed.push(Changed { before: Some(object.clone()), after: Some(object), tree: None });
             }
         }
         self.follow(moved_from, self.clock_ms);

@@ -28,6 +28,7 @@ use crate::room::Room;
 use crate::shelves::Shelves;
 use crate::staging::{Missed, Staging};
 use crate::stale::Stale;
+use crate::trees::{Gathered, Trees};
 
 /// The one owner of objects and ledger.
 pub struct Engine {
@@ -86,8 +87,9 @@ pub struct Engine {
     pub(crate) tickets: u64,
     pub(crate) retired: Retired,
     pub(crate) names_given: u64,
-    /// Policies and claims as trees, by revision.
-    pub(crate) trees: RefCell<HashMap<ObjectKey, (u64, Arc<Value>)>>,
+    /// Policies, claims, and what is changed again and again, as trees; and what families made of all objects in a namespace.
+    pub(crate) trees: RefCell<Trees>,
+    pub(crate) gathered: RefCell<Gathered>,
     /// What families made of many objects.
     pub(crate) derived: RefCell<HashMap<String, Derived>>,
     /// The latest time a command told.
@@ -188,7 +190,8 @@ impl Engine {
             if !manifest.checks(&key.resource) && (!manifest.projects(&key.resource) || (leaves && removed)) {
                 continue;
             }
-            let old = &*old_value.get_or_insert_with(|| old.map_or(Value::Null, Object::value));
+            let old: &Value =
+                old_value.get_or_insert_with(|| old.map_or_else(|| Arc::new(Value::Null), |old| self.tree_of(old)));
             let change = Change {
                 resource: &key.resource,
                 namespace: &key.namespace,
@@ -226,6 +229,7 @@ impl Engine {
         let born = previous.as_ref().map_or(self.revision, |previous| previous.born);
         let (object, value) = draft.finish(key.clone(), self.revision, born);
         let object = Arc::new(object);
+        self.gathered.get_mut().forget(key);
         self.shelves.put(object.clone());
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         self.tell(kind, object.clone(), previous);
@@ -242,16 +246,17 @@ impl Engine {
     /// `status_at` is set when only the status was written.
     pub(crate) fn settle(
         &mut self,
-        (object, value): (Arc<Object>, Value),
+        object: Arc<Object>,
+        value: &Value,
         compiled: Option<Compiled>,
         status_at: Option<i64>,
     ) -> Written {
         let key = &object.key;
         self.name_subject(key, object.uid);
         if key.resource.is("", "namespaces") {
-            self.namespace_stored(&key.name, &value);
+            self.namespace_stored(&key.name, value);
         }
-        self.note_leaving(key, &value);
+        self.note_leaving(key, value);
         if self.is_projected(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
             if self.may_wait(&key.resource) {
@@ -281,10 +286,12 @@ impl Engine {
             Some(draft) => Arc::new(draft.finish(key.clone(), self.revision, stored.born).0),
             None => stored.clone(),
         };
+        self.gathered.get_mut().forget(&key);
+        self.trees.get_mut().forget(&key);
         self.shelves.remove(&key);
         self.companioned.remove(&stored.uid);
         self.moments.forget(&key);
-        self.changed.push(Changed { before: Some(stored.clone()), after: None });
+        self.changed.push(Changed { before: Some(stored.clone()), after: None, tree: None });
         self.tell(EventKind::Deleted, object.clone(), Some(stored));
         if key.resource.is("", "namespaces") {
             self.namespace_removed(&key.name);

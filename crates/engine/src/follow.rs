@@ -5,6 +5,7 @@
 //! ([`families::Family::must_be`]); what is not so is written, which is a cause again. What is too much for one step is done in
 //! the next ones.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(crate) const ROUNDS_MAX: usize = 8;
 pub(crate) struct Changed {
     pub before: Option<Arc<Object>>,
     pub after: Option<Arc<Object>>,
+    /// What it is after it as a tree, where that is at hand.
+    pub tree: Option<Arc<Value>>,
 }
 
 /// Objects to be looked at: in this round, and in the next because of what this one did. So an object that follows many others
@@ -81,7 +84,12 @@ impl Engine {
     }
 
     /// What an object must be; null is one that is not there. A refusal comes with the place of its family.
-    pub(crate) fn must_be(&self, key: &ObjectKey, value: Value, view: &StepView<'_>) -> Result<Must, (usize, Refusal)> {
+    pub(crate) fn must_be(
+        &self,
+        key: &ObjectKey,
+        value: Cow<'_, Value>,
+        view: &StepView<'_>,
+    ) -> Result<Must, (usize, Refusal)> {
         let ObjectKey { resource, namespace, name } = key;
         let (mut value, mut changed) = (value, false);
         for (place, family) in self.families.iter().enumerate() {
@@ -93,10 +101,10 @@ impl Engine {
             match family.must_be(&object, view).map_err(|refusal| (place, refusal))? {
                 Must::AsItIs => {}
                 Must::Gone => return Ok(Must::Gone),
-                Must::Be(new) => (value, changed) = (new, true),
+                Must::Be(new) => (value, changed) = (Cow::Owned(new), true),
             }
         }
-        Ok(if changed { Must::Be(value) } else { Must::AsItIs })
+        Ok(if changed { Must::Be(value.into_owned()) } else { Must::AsItIs })
     }
 
     /// Does all that follows from this step. `moved_from` is how many accounts had been touched before it.
@@ -173,9 +181,12 @@ impl Engine {
             if watching.is_empty() {
                 return;
             }
-            let old = changed.before.as_ref().map_or(Value::Null, |object| object.value());
-            let new = changed.after.as_ref().map(|object| object.value());
-            let change = Change { resource, namespace, name, old: &old, new: new.as_ref(), origin: &self.origin };
+            let old = changed.before.as_ref().map_or_else(|| Arc::new(Value::Null), |object| self.tree_of(object));
+            let new = changed.after.as_ref().map(|object| match &changed.tree {
+                Some(tree) => tree.clone(),
+                None => self.tree_of(object),
+            });
+            let change = Change { resource, namespace, name, old: &old, new: new.as_deref(), origin: &self.origin };
             let affected = watching.iter().flat_map(|family| family.affected(&Cause::Written(&change), &view));
             affected.collect::<Vec<_>>()
         };
@@ -197,9 +208,8 @@ impl Engine {
     /// Sees to it that one object is as it must be now. Nobody asked for it: it is charged, and never refused.
     pub(crate) fn conform(&mut self, key: &ObjectKey) {
         let stored = self.stored(key).cloned();
-        let value = stored.as_ref().map_or(Value::Null, |stored| stored.value());
-        let spec = value.get("spec").cloned();
-        match self.must_be(key, value, &self.view(self.clock_ms)) {
+        let before = stored.as_ref().map_or_else(|| Arc::new(Value::Null), |stored| self.tree_of(stored));
+        match self.must_be(key, Cow::Borrowed(&before), &self.view(self.clock_ms)) {
             Ok(Must::AsItIs) => {}
             Ok(Must::Gone) => {
                 if let Some(stored) = stored {
@@ -210,7 +220,7 @@ impl Engine {
                 if stored.is_none() && !self.complete(key, &mut value) {
                     return;
                 }
-                if stored.is_some() && value.get("spec") != spec.as_ref() {
+                if stored.is_some() && value.get("spec") != before.get("spec") {
                     count_generation(&mut value);
                 }
                 self.impose(key, value, stored);

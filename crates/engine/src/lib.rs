@@ -50,6 +50,7 @@ mod status;
 mod step_view;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod verify;
 mod write;
 

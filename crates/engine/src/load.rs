@@ -116,6 +116,7 @@ impl Engine {
             retired: Retired::default(),
             names_given: 0,
             trees: RefCell::default(),
+            gathered: RefCell::default(),
             derived: RefCell::default(),
             leaving: HashSet::new(),
             room: Room::default(),

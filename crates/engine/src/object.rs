@@ -1,5 +1,6 @@
 //! A stored object: the bytes that are served, and the few facts that lists, selectors and preconditions ask for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -180,6 +181,7 @@ pub struct Draft {
     labels: Box<[(Box<str>, Box<str>)]>,
     rendered: Vec<u8>,
     revision_at: usize,
+    is_whole: bool,
 }
 
 impl Draft {
@@ -205,7 +207,7 @@ impl Draft {
         if is_text_deeper(&rendered, DEPTH_MAX) {
             return Err(DraftError::TooDeep);
         }
-        Ok(Self { uid, value, labels, rendered, revision_at })
+        Ok(Self { uid, value, labels, rendered, revision_at, is_whole: managed.is_none() })
     }
 
     /// The length of its text, without the revision.
@@ -213,9 +215,17 @@ impl Draft {
         self.rendered.len()
     }
 
+    /// Whether its value is all of it: managedFields can be there as text alone.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// The whole object as a tree, managedFields included.
-    pub fn tree(&self) -> Value {
-        serde_json::from_slice(&self.rendered).unwrap_or_else(|_| self.value.clone())
+    pub fn tree(&self) -> Cow<'_, Value> {
+        if self.is_whole {
+            return Cow::Borrowed(&self.value);
+        }
+        serde_json::from_slice(&self.rendered).map_or(Cow::Borrowed(&self.value), Cow::Owned)
     }
 
     /// The object at `revision`, created at `born`.

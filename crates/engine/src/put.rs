@@ -35,12 +35,24 @@ impl Engine {
             draft = self.with_standing(&key, draft);
         }
         self.note_missed(draft.uid);
-        let stored = self.store(draft, &key, before.clone());
-        let written = self.settle(stored, compiled, status_at);
+        let is_whole = draft.is_whole();
+        let (object, value) = self.store(draft, &key, before.clone());
+        let written = self.settle(object, &value, compiled, status_at);
         if before.is_some() || self.watched.contains(&key.resource) {
-            self.changed.push(Changed { before, after: Some(written.object.clone()) });
+            let tree = is_whole.then(|| self.tree_as_stored(&written.object, value, before.is_some()));
+            self.changed.push(Changed { before, after: Some(written.object.clone()), tree });
         }
         written
+    }
+
+    /// What was just stored as a tree. Of what was changed it is kept: it may be changed again.
+    fn tree_as_stored(&mut self, object: &Object, mut value: Value, is_changed: bool) -> Arc<Value> {
+        value["metadata"]["resourceVersion"] = Value::String(object.revision.to_string());
+        let tree = Arc::new(value);
+        if is_changed && self.shaped.contains(&object.key.resource) {
+            self.trees.get_mut().keep(object, tree.clone());
+        }
+        tree
     }
 
     /// The same with the objects that let it in. What was decided for all of them is applied first.
@@ -79,7 +91,7 @@ impl Engine {
         match family.project(&key.resource, &mut value, &self.view(self.clock_ms)) {
             Projected::Unchanged => draft,
             Projected::Changed => {
-                let mut tree = draft.tree();
+                let mut tree = draft.tree().into_owned();
                 tree["status"] = value["status"].take();
                 // What it is made from was a draft already, so that it can be made again.
                 Draft::new(tree).unwrap_or(draft)

@@ -3,6 +3,7 @@
 //! All of it is planned at once: the companions' charges, the limits that follow from them, the object's own charge. Only
 //! when the ledger says yes to all is anything changed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use families::{
@@ -198,7 +199,7 @@ impl Engine {
     /// Moves the limits of a policy to what they must be after what is planned so far.
     fn plan_limits(&self, quota: &ObjectKey, now_ms: i64, plan: &mut Planner<'_>) -> Result<(), Refused> {
         let Some(stored) = self.stored(quota) else { return Ok(()) };
-        let must = self.must_be(quota, stored.value(), &self.view_of(plan, now_ms));
+        let must = self.must_be(quota, Cow::Owned(stored.value()), &self.view_of(plan, now_ms));
         let Ok(Must::Be(value)) = must else { return Ok(()) };
         let Some(compiled) = self.compile(quota, &value)? else { return Ok(()) };
         let policy = policy_name(&quota.resource, &quota.namespace, &quota.name);

@@ -11,9 +11,6 @@ use smallvec::SmallVec;
 use crate::engine::{Derived, Engine};
 use crate::object::ObjectKey;
 
-/// Policies and claims kept as trees between two looks at them.
-const TREES_MAX: usize = 4096;
-
 /// See [`Engine::view`].
 pub struct StepView<'a> {
     engine: &'a Engine,
@@ -61,6 +58,15 @@ impl World for StepView<'_> {
         made
     }
 
+    fn gathered(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn() -> Parsed) -> Parsed {
+        if let Some(known) = self.engine.gathered.borrow().get(resource, namespace) {
+            return known;
+        }
+        let made = make();
+        self.engine.gathered.borrow_mut().keep(resource, namespace, made.clone());
+        made
+    }
+
     fn now_ms(&self) -> i64 {
         self.now_ms
     }
@@ -73,20 +79,14 @@ impl World for StepView<'_> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
         let object = self.engine.stored(&key)?;
         if !self.engine.projected_resources.contains(resource) {
-            return Some(Arc::new(object.value()));
+            return Some(self.engine.tree_of(object));
         }
         // Every claim asks for its pool, whose status is long, and for the claims beside it.
-        let mut trees = self.engine.trees.borrow_mut();
-        if let Some((revision, tree)) = trees.get(&key)
-            && *revision == object.revision
-        {
-            return Some(tree.clone());
-        }
-        if trees.len() >= TREES_MAX {
-            trees.clear();
+        if let Some(tree) = self.engine.trees.borrow().get(object) {
+            return Some(tree);
         }
         let tree = Arc::new(object.value());
-        trees.insert(key, (object.revision, tree.clone()));
+        self.engine.trees.borrow_mut().keep(object, tree.clone());
         Some(tree)
     }
 

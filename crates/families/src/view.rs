@@ -42,6 +42,12 @@ pub trait World {
         make()
     }
 
+    /// What `make` makes of all objects of a resource in a namespace together, and of nothing else. A world that keeps objects
+    /// remembers it until one of them is another. A resource belongs to one family, which always makes the same.
+    fn gathered(&self, _resource: &GroupResource, _namespace: &str, make: &dyn Fn() -> Parsed) -> Parsed {
+        make()
+    }
+
     /// The same for every object of a resource, wherever it is.
     fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
         self.parsed(resource, "", make)

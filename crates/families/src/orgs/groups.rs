@@ -56,42 +56,104 @@ impl InstanceFacts {
     }
 }
 
-#[derive(Default)]
-struct Group {
-    /// What drains because the group was scaled down.
-    beside: Footprint,
-    /// What fills slots, or is more than there are.
-    filling: Vec<Footprint>,
+/// What the instances of one group take.
+#[derive(Clone, Debug, Default)]
+struct Allocated {
+    /// Of all of them: those that fill slots or are more than there are, and those that drain because the group was scaled down.
+    sum: Footprint,
+    /// Of the former, each, the smallest first.
+    memory: Vec<i64>,
+    cpu: Vec<Amount>,
+}
+
+impl Allocated {
+    fn add(&mut self, footprint: Footprint, fills: bool) -> Option<()> {
+        self.sum = self.sum.plus(footprint)?;
+        if fills {
+            self.memory.push(footprint.memory_bytes);
+            self.cpu.push(footprint.cpu);
+        }
+        Some(())
+    }
+
+    fn sort(&mut self) {
+        self.memory.sort_unstable();
+        self.cpu.sort_unstable();
+    }
+}
+
+/// What all instances of an organization take: by environment, and by process type.
+#[derive(Debug, Default)]
+struct Holdings(BTreeMap<String, Result<BTreeMap<String, Allocated>, &'static str>>);
+
+const TOO_MUCH: &str = "it takes more than can be counted";
+
+impl Holdings {
+    /// Those of an organization, made once for as long as its instances stay as they are.
+    fn of(org: &str, view: &dyn View) -> Arc<Holdings> {
+        let resource = INSTANCES.resource();
+        let read = || {
+            let instances = view.parsed(&resource, org, &InstanceFacts::parse);
+            Holdings::read(instances.iter().filter_map(|one| one.downcast_ref::<InstanceFacts>()))
+        };
+        let made = view.gathered(&resource, org, &|| Arc::new(read()));
+        made.downcast::<Holdings>().unwrap_or_else(|_| Arc::new(read()))
+    }
+
+    fn read<'a>(instances: impl Iterator<Item = &'a InstanceFacts>) -> Holdings {
+        let mut holdings = Holdings::default();
+        for one in instances.filter(|one| one.counts) {
+            if !holdings.0.contains_key(&one.env) {
+                holdings.0.insert(one.env.clone(), Ok(BTreeMap::new()));
+            }
+            let Some(of_env) = holdings.0.get_mut(&one.env) else { continue };
+            if let Ok(groups) = of_env
+                && let Err(why) = add(groups, one)
+            {
+                *of_env = Err(why);
+            }
+        }
+        holdings.0.values_mut().flatten().flat_map(BTreeMap::values_mut).for_each(Allocated::sort);
+        holdings
+    }
+}
+
+fn add(groups: &mut BTreeMap<String, Allocated>, one: &InstanceFacts) -> Result<(), &'static str> {
+    let footprint = one.footprint.ok_or("one of its instances does not say what it takes")?;
+    if !groups.contains_key(&one.process_type) {
+        groups.insert(one.process_type.clone(), Allocated::default());
+    }
+    let Some(group) = groups.get_mut(&one.process_type) else { return Ok(()) };
+    group.add(footprint, one.fills).ok_or(TOO_MUCH)
+}
+
+struct Group<'a> {
+    allocated: &'a Allocated,
     slots: i64,
     /// One of the desired release.
     unit: Footprint,
 }
 
-impl Group {
+impl Group<'_> {
     /// What it takes; nothing where that is more than can be counted.
     fn taken(&self) -> Option<Footprint> {
-        let sum = self.filling.iter().try_fold(self.beside, |sum, one| sum.plus(*one))?;
         let slots = usize::try_from(self.slots).ok()?;
-        let filled = self.filling.len().min(slots);
+        let filled = self.allocated.memory.len().min(slots);
         let free = i64::try_from(slots - filled).ok()?;
-        sum.plus(self.unit.times(free)?)?.plus(self.lacking(filled)?)
+        self.allocated.sum.plus(self.unit.times(free)?)?.plus(self.lacking(filled)?)
     }
 
     /// What the slots that are filled would take more if they all had the desired release. Of too many the smallest are taken for
     /// those that stay: whoever goes, it is no more.
     fn lacking(&self, filled: usize) -> Option<Footprint> {
         let mut lacking = Footprint::NONE;
-        let mut memory: Vec<i64> = self.filling.iter().map(|one| one.memory_bytes).collect();
-        memory.sort_unstable();
-        for has in memory.into_iter().take(filled) {
-            let more = self.unit.memory_bytes.checked_sub(has)?.max(0);
-            lacking.memory_bytes = lacking.memory_bytes.checked_add(more)?;
+        let memory = self.allocated.memory.iter().take(filled);
+        for has in memory.take_while(|has| **has < self.unit.memory_bytes) {
+            lacking.memory_bytes = lacking.memory_bytes.checked_add(self.unit.memory_bytes.checked_sub(*has)?)?;
         }
-        let mut cpu: Vec<Amount> = self.filling.iter().map(|one| one.cpu).collect();
-        cpu.sort_unstable();
-        for has in cpu.into_iter().take(filled) {
-            let more = self.unit.cpu.checked_sub(has)?.max(Amount::ZERO);
-            lacking.cpu = lacking.cpu.checked_add(more)?;
+        let cpu = self.allocated.cpu.iter().take(filled);
+        for has in cpu.take_while(|has| **has < self.unit.cpu) {
+            lacking.cpu = lacking.cpu.checked_add(self.unit.cpu.checked_sub(*has)?)?;
         }
         Some(lacking)
     }
@@ -123,28 +185,23 @@ pub fn target(process: &Value) -> Result<Footprint, String> {
 }
 
 /// What an environment takes with these instances.
-fn held<'a>(
-    env: &str,
-    spec: &Value,
-    instances: impl Iterator<Item = &'a InstanceFacts>,
-    reserves: bool,
-) -> Result<Footprint, String> {
-    let too_much = || String::from("it takes more than can be counted");
-    let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
-    for one in instances.filter(|one| one.env == env && one.counts) {
-        let footprint = one.footprint.ok_or("one of its instances does not say what it takes")?;
-        let group = groups.entry(&one.process_type).or_default();
-        match one.fills {
-            true => group.filling.push(footprint),
-            false => group.beside = group.beside.plus(footprint).ok_or_else(too_much)?,
-        }
-    }
-    let none = Map::new();
-    let processes = given(spec, &["processes"]).and_then(Value::as_object).unwrap_or(&none);
+fn held(env: &str, spec: &Value, instances: &Holdings, reserves: bool) -> Result<Footprint, String> {
+    let too_much = || String::from(TOO_MUCH);
+    let (none, nothing) = (BTreeMap::new(), Allocated::default());
+    let allocated = match instances.0.get(env) {
+        None => &none,
+        Some(Ok(groups)) => groups,
+        Some(Err(why)) => return Err((*why).into()),
+    };
+    let group = |allocated| Group { allocated, slots: 0, unit: Footprint::NONE };
+    let mut groups: BTreeMap<&str, Group<'_>> =
+        allocated.iter().map(|(name, allocated)| (name.as_str(), group(allocated))).collect();
+    let no_processes = Map::new();
+    let processes = given(spec, &["processes"]).and_then(Value::as_object).unwrap_or(&no_processes);
     if reserves {
         for (name, process) in processes {
             let (slots, unit) = slots(process).map_err(|why| format!("process type {name:?}: {why}"))?;
-            let group = groups.entry(name).or_default();
+            let group = groups.entry(name).or_insert_with(|| group(&nothing));
             (group.slots, group.unit) = (slots, unit);
         }
     }
@@ -161,10 +218,9 @@ pub fn env(object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> 
     if object.object.is_null() {
         return Ok(Must::AsItIs);
     }
-    let instances = view.parsed(&INSTANCES.resource(), object.namespace, &InstanceFacts::parse);
-    let instances = instances.iter().filter_map(|one| one.downcast_ref::<InstanceFacts>());
+    let instances = Holdings::of(object.namespace, view);
     let reserves = OrgFacts::reserves(object.namespace, view);
-    let held = held(object.name, &object.object["spec"], instances, reserves)
+    let held = held(object.name, &object.object["spec"], &instances, reserves)
         .map_err(|why| Refusal::forbidden(format!("environment {:?}: {why}", object.name)))?;
     let held = held.shown();
     // Most changes of an environment leave what it takes as it is.
@@ -259,25 +315,30 @@ mod tests {
         fn nothing_that_becomes_of_an_instance_takes_more(
             filling in prop::collection::vec(size(), 0..6), unit in size(), slots in 0i64..6, at in 0usize..6,
         ) {
-            let group = |filling: Vec<Footprint>, beside: Footprint| Group { beside, filling, slots, unit };
-            let before = group(filling.clone(), Footprint::NONE).taken().unwrap();
+            let taken = |filling: Vec<Footprint>, beside: Footprint| {
+                let mut allocated = Allocated { sum: beside, ..Allocated::default() };
+                filling.into_iter().for_each(|one| allocated.add(one, true).unwrap());
+                allocated.sort();
+                Group { allocated: &allocated, slots, unit }.taken().unwrap()
+            };
+            let before = taken(filling.clone(), Footprint::NONE);
             let sum = filling.iter().fold(Footprint::NONE, |sum, one| sum.plus(*one).unwrap());
             prop_assert!(is_within(sum, before), "all that is there is charged");
             prop_assert!(is_within(unit.times(slots).unwrap(), before), "all that is wanted is charged");
             let count = i64::try_from(filling.len()).unwrap();
             if count < slots {
                 let more = [filling.clone(), vec![unit]].concat();
-                prop_assert_eq!(group(more, Footprint::NONE).taken().unwrap(), before, "it comes");
+                prop_assert_eq!(taken(more, Footprint::NONE), before, "it comes");
             }
             if at < filling.len() {
                 let mut fewer = filling.clone();
                 let one = fewer.remove(at);
-                prop_assert!(is_within(group(fewer.clone(), Footprint::NONE).taken().unwrap(), before), "it stops");
+                prop_assert!(is_within(taken(fewer.clone(), Footprint::NONE), before), "it stops");
                 if count > slots {
-                    prop_assert!(is_within(group(fewer.clone(), one).taken().unwrap(), before), "it drains");
+                    prop_assert!(is_within(taken(fewer.clone(), one), before), "it drains");
                 } else {
                     fewer.push(unit);
-                    prop_assert!(is_within(group(fewer, Footprint::NONE).taken().unwrap(), before), "it is replaced");
+                    prop_assert!(is_within(taken(fewer, Footprint::NONE), before), "it is replaced");
                 }
             }
         }

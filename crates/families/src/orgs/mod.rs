@@ -178,9 +178,12 @@ fn shape_volume(object: &PolicyObject<'_>, view: &dyn View) -> Must {
 
 /// What no event tells of goes by itself when it counts for nothing any more.
 fn shape_passing(object: &PolicyObject<'_>, view: &dyn View) -> Must {
-    let spec = &object.object["spec"];
-    let is_over = view.now_ms() >= given(spec, &["expires_at_ms"]).and_then(Value::as_i64).unwrap_or(i64::MAX);
-    if is_over { Must::Gone } else { Must::AsItIs }
+    if has_passed(object.object, view) { Must::Gone } else { Must::AsItIs }
+}
+
+fn has_passed(object: &Value, view: &dyn View) -> bool {
+    let spec = &object["spec"];
+    view.now_ms() >= given(spec, &["expires_at_ms"]).and_then(Value::as_i64).unwrap_or(i64::MAX)
 }
 
 /// A hostname is somebody's as long as the route is there.
@@ -231,8 +234,10 @@ fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     }
     // One of those that pass.
     match change.new {
-        Some(_) => vec![Affected::Object(Place::new(change.resource.clone(), change.namespace, change.name))],
-        None => Vec::new(),
+        Some(new) if has_passed(new, view) => {
+            vec![Affected::Object(Place::new(change.resource.clone(), change.namespace, change.name))]
+        }
+        _ => Vec::new(),
     }
 }
 
