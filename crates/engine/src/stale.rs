@@ -71,6 +71,10 @@ impl Stale {
         self.served.len() + self.due.len()
     }
 
+    pub fn served(&self) -> usize {
+        self.served.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.served.is_empty() && self.due.is_empty() && self.shown_until.is_empty()
     }

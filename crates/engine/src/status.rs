@@ -63,6 +63,11 @@ impl Engine {
         self.stale.due() + self.behind.len() + sweeps * PUBLISHED_MAX
     }
 
+    /// Those who were served what they waited for, and whose status does not say so yet.
+    pub fn served_untold(&self) -> usize {
+        self.stale.served()
+    }
+
     pub(crate) fn publish_one(&mut self, key: &ObjectKey, now_ms: i64) {
         let Some(stored) = self.stored(key).cloned() else { return };
         let Some(family) = self.families.of_projected(&key.resource).cloned() else { return };

@@ -56,8 +56,10 @@ pub enum Answer {
     /// Only to writes whose [`Foresight`](rules::cel::Foresight) allows it.
     Postponed(Box<Postponed>),
     Counted(Counted),
+    /// How many are left, and how many of them were served what they waited for.
     Published {
         remaining: usize,
+        served: usize,
     },
     Snapshot(Box<Snapshot>),
     /// How many are left.

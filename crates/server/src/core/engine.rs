@@ -59,7 +59,10 @@ impl sequencer::Engine for Engine {
                 Answer::Dropped { was_held: self.engine.drop_hold(subject, now_ms) }
             }
             Command::WriteAll(all) => Answer::WrittenAll(self.write_all(*all, batch)),
-            Command::PublishStatus { now_ms } => Answer::Published { remaining: self.engine.publish_status(now_ms) },
+            Command::PublishStatus { now_ms } => {
+                let remaining = self.engine.publish_status(now_ms);
+                Answer::Published { remaining, served: self.engine.served_untold() }
+            }
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),
             Command::Encrypt => self.encrypt_again(batch),
         };

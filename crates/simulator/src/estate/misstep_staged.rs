@@ -89,7 +89,7 @@ impl Misstep<'_> {
     pub(super) fn publish(&mut self, mutation: Mutation, now_ms: i64) -> Answer {
         if mutation == Mutation::NeverSweeps && self.staged.took_over {
             self.tell_time(now_ms);
-            return Answer::Published { remaining: 0 };
+            return Answer::Published { remaining: 0, served: 0 };
         }
         if mutation == Mutation::KeepsTheForsaken
             && let Some((ticket, _)) = self.staged.under_way

@@ -81,7 +81,7 @@ impl Replica {
             let command = self.command(&mut work, uids)?;
             self.core.step(&mut flight.group, asker, command);
             let Some((_, answer)) = flight.group.answers.last_mut() else { return Err("no answer".into()) };
-            let answer = std::mem::replace(answer, Answer::Published { remaining: 0 });
+            let answer = std::mem::replace(answer, Answer::Published { remaining: 0, served: 0 });
             let said = said(&work, &answer)?;
             if shows_apart(&format!("{said:?}")) {
                 return Err(format!("what nobody is to be told of is told: {said:?}"));
