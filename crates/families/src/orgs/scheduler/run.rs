@@ -33,8 +33,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_OF_ALL: usize = 30;
 /// After a change, what comes with it is waited for.
 const GATHER: Duration = Duration::from_millis(20);
-/// So many times as long as a pass takes belong to others.
+/// So many times as long as a pass takes belong to others; more of one that had nothing to do but to tell how groups stand.
 const REST: u32 = 2;
+const REST_AFTER_TELLING: u32 = 4;
 /// Organizations that are read one by one; more are read with one list.
 const READ_MAX: usize = 8;
 
@@ -119,12 +120,13 @@ pub async fn run(client: Client) {
         scheduler.take(&inbox);
         scheduler.turn().await;
         let is_idle = scheduler.due.is_empty();
-        scheduler.pass().await;
+        let moves = scheduler.pass().await;
         if is_idle {
             // Whichever comes first.
             let _ = tokio::time::timeout(LOOK, inbox.changed.notified()).await;
         } else {
-            tokio::time::sleep(GATHER.max(REST * begun.elapsed())).await;
+            let rest = if moves { REST } else { REST_AFTER_TELLING };
+            tokio::time::sleep(GATHER.max(rest * begun.elapsed())).await;
         }
     }
 }
@@ -208,15 +210,15 @@ impl Scheduler {
         }
     }
 
-    /// Does what is to be done for those who are due.
-    async fn pass(&mut self) {
+    /// Does what is to be done for those who are due; whether that was more than telling how they stand.
+    async fn pass(&mut self) -> bool {
         if self.due.is_empty() {
-            return;
+            return false;
         }
         let now = now_ms();
         let Some(rooms) = rooms_of(&self.client, &asking(&self.board, &self.due, now)).await else {
             // They stay due.
-            return;
+            return false;
         };
         let due = std::mem::take(&mut self.due);
         self.memory.forget(&self.board);
@@ -224,6 +226,7 @@ impl Scheduler {
         self.due.extend(plan.left);
         self.watched.retain(|org| !due.contains(org));
         self.watched.extend(plan.watched);
+        let moves = plan.actions.iter().any(|action| !matches!(action, Action::Status { .. }));
         for action in plan.actions {
             let done = carry_out(&self.client, &action).await;
             if let (Action::Allocate { group, org, .. }, Err(Some(refused))) = (&action, &done)
@@ -236,6 +239,7 @@ impl Scheduler {
                 self.watched.insert(action.org().to_owned());
             }
         }
+        moves
     }
 }
 
