@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use families::Plural;
 use families::orgs::commands::Op;
@@ -138,29 +139,57 @@ pub fn find(method: &Method, path: &str) -> Lookup {
     };
     let wanted = if *method == Method::HEAD { "GET" } else { method.as_str() };
     let mut others = Vec::new();
-    for (number, endpoint) in ENDPOINTS.iter().enumerate() {
-        let Some(names) = matched(endpoint.path, &segments) else { continue };
+    for (number, template) in TEMPLATES.get(segments.len()).into_iter().flatten() {
+        if !template.iter().zip(&segments).all(|(part, segment)| part.takes(segment)) {
+            continue;
+        }
+        let endpoint = &ENDPOINTS[*number];
         if endpoint.method == wanted {
-            return Lookup::Found(Found { endpoint, number, path: names });
+            let named = template.iter().zip(segments).filter_map(|(part, segment)| match part {
+                Part::Name(name) => Some((*name, segment.into_owned())),
+                Part::Word(_) => None,
+            });
+            return Lookup::Found(Found { endpoint, number: *number, path: named.collect() });
         }
         others.push(endpoint.method);
     }
     if others.is_empty() { Lookup::Nothing } else { Lookup::OtherMethods(others) }
 }
 
-fn matched(template: &'static str, segments: &[Cow<'_, str>]) -> Option<BTreeMap<&'static str, String>> {
-    let mut names = BTreeMap::new();
-    let mut left = segments.iter();
-    for part in template.trim_start_matches('/').split('/') {
-        let segment = left.next()?;
-        match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
-            Some(name) => drop(names.insert(name, segment.to_string())),
-            None if part == &**segment => {}
-            None => return None,
+/// A segment of an endpoint's path.
+enum Part {
+    Word(&'static str),
+    Name(&'static str),
+}
+
+impl Part {
+    fn takes(&self, segment: &str) -> bool {
+        match self {
+            Part::Word(word) => *word == segment,
+            Part::Name(_) => true,
         }
     }
-    left.next().is_none().then_some(names)
 }
+
+/// A path, with its endpoint's place.
+type Template = (usize, Vec<Part>);
+
+/// The paths of [`ENDPOINTS`] by how many segments they have.
+static TEMPLATES: LazyLock<Vec<Vec<Template>>> = LazyLock::new(|| {
+    let part = |part: &'static str| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+        Some(name) => Part::Name(name),
+        None => Part::Word(part),
+    };
+    let mut by_length: Vec<Vec<Template>> = Vec::new();
+    for (number, endpoint) in ENDPOINTS.iter().enumerate() {
+        let parts: Vec<Part> = endpoint.path.trim_start_matches('/').split('/').map(part).collect();
+        if by_length.len() <= parts.len() {
+            by_length.resize_with(parts.len() + 1, Vec::new);
+        }
+        by_length[parts.len()].push((number, parts));
+    }
+    by_length
+});
 
 #[cfg(test)]
 mod tests {
