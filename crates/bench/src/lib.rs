@@ -13,7 +13,7 @@ pub const NAMES: &[&str] = &["ledger", "serve", "quota", "capsule", "karmada", "
 /// Not a benchmark: what one of them runs under callgrind.
 const DECISION_WORK: &str = "decision-work";
 
-/// Not a benchmark: the service on PostgreSQL that one of them compares with.
+/// Not a benchmark: a service on PostgreSQL that one of them compares with.
 const ORGS_SERVICE: &str = "orgs-service";
 
 /// Runs one benchmark. `this_command` are the words that make this program call this function; a benchmark may run itself.
@@ -27,7 +27,7 @@ pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::R
         ("datum", arguments) => api::datum::run(arguments),
         ("orgs", arguments) => api::orgs::run(arguments, this_command),
         ("stall", arguments) => api::stall::run(arguments),
-        (ORGS_SERVICE, [folder, connections]) => api::orgs_service::run(folder, connections.parse()?),
+        (ORGS_SERVICE, [folder, connections, way]) => api::orgs_service::run(folder, connections.parse()?, way),
         (DECISION_WORK, [claims, accounts]) => {
             decision::work(decision::Size { claims: claims.parse()?, accounts: accounts.parse()? });
             Ok(())

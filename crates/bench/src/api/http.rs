@@ -105,6 +105,11 @@ impl Connection {
         form: (&'static str, &'static str),
         body: Bytes,
     ) -> anyhow::Result<Response<Incoming>> {
+        let request = self.request(method, path, form);
+        self.send(request.body(Full::new(body))?).await
+    }
+
+    fn request(&self, method: Method, path: &str, form: (&'static str, &'static str)) -> http::request::Builder {
         let (content, accept) = form;
         let mut request = Request::builder()
             .method(method)
@@ -115,8 +120,12 @@ impl Connection {
         if let Some(token) = &self.target.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
+        request
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Incoming>> {
         self.sender.ready().await?;
-        Ok(self.sender.send_request(request.body(Full::new(body))?).await?)
+        Ok(self.sender.send_request(request).await?)
     }
 
     async fn whole(
@@ -126,9 +135,7 @@ impl Connection {
         form: (&'static str, &'static str),
         body: Bytes,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let response = self.begin(method, path, form, body).await?;
-        let status = response.status();
-        Ok((status, response.into_body().collect().await?.to_bytes()))
+        whole(self.begin(method, path, form, body).await?).await
     }
 
     pub async fn post(&mut self, path: &str, body: Bytes) -> anyhow::Result<(StatusCode, Bytes)> {
@@ -157,6 +164,20 @@ impl Connection {
         Ok(body)
     }
 
+    /// Puts, with an idempotency key where there is one, and returns what it was answered with, whatever that is.
+    pub async fn put_keyed(
+        &mut self,
+        path: &str,
+        body: Bytes,
+        key: Option<&str>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let mut request = self.request(Method::PUT, path, (JSON, JSON));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        whole(self.send(request.body(Full::new(body))?).await?).await
+    }
+
     pub async fn delete(&mut self, path: &str) -> anyhow::Result<()> {
         let (status, body) = self.whole(Method::DELETE, path, (JSON, JSON), Bytes::new()).await?;
         ensure!(status.is_success(), "DELETE {path}: {status} {}", String::from_utf8_lossy(&body));
@@ -173,6 +194,11 @@ impl Connection {
         ensure!(status.is_success(), "PATCH {path}: {status} {}", String::from_utf8_lossy(&body));
         Ok(())
     }
+}
+
+async fn whole(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes)> {
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
 }
 
 pub const JSON: &str = "application/json";

@@ -1,5 +1,5 @@
-//! The same command as a service on PostgreSQL does it: HTTPS, a bearer token, JSON, and one call of a stored function, which is one
-//! transaction and one round trip. It runs as a process of its own, as `bursar serve` does.
+//! The same command as services on PostgreSQL do it: HTTPS, a bearer token, JSON, and one transaction, which is one call of a stored
+//! function or a statement for each thing to do. Each runs as a process of its own, as `bursar serve` does.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::http::JSON;
 use super::orgs::TOKEN;
+use super::orgs_statements::Statements;
 use crate::ledger::postgres::connect;
 
 pub const NAME: &str = "localhost";
@@ -32,29 +33,78 @@ const ACTOR: &str = "benchmark";
 const BODY_BYTES_MAX: usize = 512 * 1024;
 const REPLICAS_MAX: i64 = 100;
 
+/// How the database is asked.
+pub const FUNCTION: &str = "function";
+pub const STATEMENTS: &str = "statements";
+
 struct Service {
     /// Who has which token.
     tokens: HashMap<String, String>,
     free: Semaphore,
-    pool: Mutex<Vec<(Client, Statement)>>,
+    pool: Mutex<Vec<(Client, Way)>>,
+}
+
+enum Way {
+    Function(Statement),
+    Statements(Box<Statements>),
+}
+
+/// A command as the database is asked for it.
+pub struct Scale<'a> {
+    pub org: &'a str,
+    pub app: &'a str,
+    pub env: &'a str,
+    pub types: Vec<String>,
+    pub counts: Vec<i64>,
+    pub expected: Option<i64>,
+    pub actor: &'a str,
+    pub request: String,
+    pub key: Option<&'a str>,
+    /// What was sent, where there is a key to remember it by.
+    pub body: Option<&'a str>,
+}
+
+impl Way {
+    async fn prepare(client: &Client, way: &str) -> anyhow::Result<Way> {
+        Ok(match way {
+            FUNCTION => {
+                let call = "SELECT status, body FROM set_scale($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+                Way::Function(client.prepare(call).await?)
+            }
+            STATEMENTS => Way::Statements(Box::new(Statements::prepare(client).await?)),
+            other => anyhow::bail!("the database is asked by {FUNCTION} or {STATEMENTS}, and not by {other}"),
+        })
+    }
+
+    async fn carry_out(&self, client: &Client, asked: &Scale<'_>) -> Result<(i32, String), tokio_postgres::Error> {
+        match self {
+            Way::Function(call) => {
+                let Scale { org, app, env, types, counts, expected, actor, request, key, body } = asked;
+                let row = client
+                    .query_one(call, &[org, app, env, types, counts, expected, actor, request, key, body])
+                    .await?;
+                Ok((row.try_get(0)?, row.try_get(1)?))
+            }
+            Way::Statements(statements) => statements.carry_out(client, asked).await,
+        }
+    }
 }
 
 /// What is answered where it is no success.
 struct Refused(StatusCode, &'static str);
 
 /// Serves the database in this folder over so many connections to it, and prints where and with which certificate.
-pub fn run(folder: &str, connections: usize) -> anyhow::Result<()> {
+pub fn run(folder: &str, connections: usize, way: &str) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(Path::new(folder), connections))
+    runtime.block_on(serve(Path::new(folder), connections, way))
 }
 
-async fn serve(folder: &Path, connections: usize) -> anyhow::Result<()> {
+async fn serve(folder: &Path, connections: usize, way: &str) -> anyhow::Result<()> {
     let mut pool = Vec::with_capacity(connections);
     for _ in 0..connections {
         let client = connect(folder).await?;
-        let call =
-            client.prepare("SELECT status, body FROM set_scale($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)").await?;
-        pool.push((client, call));
+        let way = Way::prepare(&client, way).await?;
+        pool.push((client, way));
     }
     let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -116,17 +166,15 @@ impl Service {
             None => None,
         };
         let key = header("idempotency-key");
-        let said = key.and_then(|_| std::str::from_utf8(&body).ok());
-        let number = format!("{:032x}", rand::random::<u128>());
+        let body = key.and_then(|_| std::str::from_utf8(&body).ok());
+        let request = format!("{:032x}", rand::random::<u128>());
+        let asked = Scale { org, app, env, types, counts, expected, actor, request, key, body };
         let unavailable = || Refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable");
         let _turn = self.free.acquire().await.map_err(|_| unavailable())?;
         let taken = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (client, call) = taken.ok_or_else(unavailable)?;
-        let answered = client
-            .query_one(&call, &[org, app, env, &types, &counts, &expected, actor, &number, &key, &said])
-            .await
-            .and_then(|row| Ok((row.try_get::<_, i32>(0)?, row.try_get::<_, String>(1)?)));
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).push((client, call));
+        let (client, way) = taken.ok_or_else(unavailable)?;
+        let answered = way.carry_out(&client, &asked).await;
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).push((client, way));
         let (status, body) = answered.map_err(|_| unavailable())?;
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         Ok((status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body))
