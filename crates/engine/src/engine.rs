@@ -260,7 +260,7 @@ impl Engine {
         if self.is_projected(&key.resource) {
             self.subjects.insert(object.uid, key.clone());
             if self.may_wait(&key.resource) {
-                self.owned.note(object.uid, &value);
+                self.owned.note(object.uid, value);
             }
             match status_at {
                 Some(now_ms) if !self.told.contains(&key.resource) => self.status_written(key, now_ms),

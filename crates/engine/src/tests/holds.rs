@@ -218,7 +218,7 @@ fn a_hold_that_is_only_tried_refused_or_repeated_leaves_no_trace() {
     let tried = bench.holding(&map("x"), json!({}), true, 0).unwrap();
     assert_eq!((tried.expires_at_ms, bench.traces()), (None, before.clone()));
     let draft = bench.draft("a", "x", json!({}));
-    let again = Draft::new(draft.tree()).unwrap();
+    let again = Draft::new(draft.tree().into_owned()).unwrap();
     bench.hold_draft(&map("x"), draft, false, 0).unwrap();
     let before = bench.traces();
     let repeated = bench.hold_draft(&map("x"), again, false, 0).unwrap();
