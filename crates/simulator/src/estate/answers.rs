@@ -264,7 +264,9 @@ impl Step<'_> {
         let mut uids = Vec::new();
         for (place, (key, verb)) in request.parts().enumerate() {
             let said = verb.value().and_then(uid_of);
-            let stored = || before.objects.get(key).map(|kept| kept.uid.0);
+            // What is held under the name of another object is new, and counts beside that.
+            let is_new = matches!(verb, Verb::Hold { .. });
+            let stored = || before.objects.get(key).filter(|_| !is_new).map(|kept| kept.uid.0);
             let uid = said.or_else(stored).unwrap_or(u128::MAX - place as u128);
             uids.push(uid);
             let shelf = after.objects.entry(key.resource.to_string()).or_default();

@@ -16,7 +16,7 @@ use super::request::{Request, Verb};
 use super::weather::Script;
 
 /// The longest that anything is held here.
-const HELD_MAX_MS: u64 = 40_000;
+const HELD_MAX_MS: u64 = 200_000;
 
 type Place = (String, String, String);
 
