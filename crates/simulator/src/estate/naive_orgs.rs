@@ -62,6 +62,7 @@ impl Stored {
             }
             out.limits.insert((account.clone(), "records".into()), Some(20_000 * ONE));
             out.limits.insert((account.clone(), "idempotency_keys".into()), Some(10_000 * ONE));
+            out.limits.insert((account.clone(), "record_bytes".into()), Some(64 * 1024 * 1024 * ONE));
             self.org_counts(org, &account, out);
         }
         for volume in self.all(&shelf("volumes")) {
@@ -121,7 +122,12 @@ impl Stored {
             ("restorejobs", "records"),
             ("secretbundles", "records"),
         ] {
-            all(kind).iter().for_each(|one| put(one, name, ONE));
+            for one in all(kind) {
+                put(&one, name, ONE);
+                if matches!(name, "records" | "idempotency_keys") {
+                    put(&one, "record_bytes", one["spec"].to_string().len() as i128 * ONE);
+                }
+            }
         }
         for volume in all("volumes") {
             put(&volume, "max_total_volume_bytes", decimal(&volume["spec"]["size_bytes"]));
