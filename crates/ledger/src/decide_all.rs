@@ -176,6 +176,21 @@ impl Planner<'_> {
         tally.adopted.is_positive() && tally.adopted.exceeds(self.adopted(account, tally))
     }
 
+    /// How many of those who adopt on an account come away with nothing, because the number type has no more.
+    pub(crate) fn cut_off(&self, account: AccountId, tally: &Tally) -> i64 {
+        if !self.is_cut(account, tally) {
+            return 0;
+        }
+        let is_on = |line: &Line| line.account == account;
+        let cut_off = (0..self.parts.len()).filter(|index| match &self.parts[*index].ask {
+            Ask::Charge { wanted, .. } => {
+                wanted.adopted.iter().any(is_on) && !self.verdict(*index).lines().iter().any(is_on)
+            }
+            _ => false,
+        });
+        cut_off.map(|_| 1).sum()
+    }
+
     fn faults(&self) -> Vec<Refusal> {
         let faulty = self.parts.iter().filter_map(|part| match &part.ask {
             Ask::Faulty(denied) => Some(&denied.lines),

@@ -183,7 +183,7 @@ impl Planner<'_> {
         let tally = self.tallies.get(&account).copied().unwrap_or_default();
         let served = self.served().on(account);
         balance.used = Wide::default().plus(balance.used).plus(served.taken).nearest();
-        balance.subjects = moved(balance.subjects, tally.subjects + served.subjects);
+        balance.subjects = moved(balance.subjects, tally.subjects + served.subjects - self.cut_off(account, &tally));
         balance.waiting = moved(balance.waiting, tally.waiting + served.waiting);
         Some(balance)
     }
