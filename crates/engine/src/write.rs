@@ -226,9 +226,13 @@ impl Engine {
                 self.recompile_dependents(&resource);
             }
         }
-        // Rules that came into force with them look at them, too. Where none did, each is charged what it was just measured at.
+        // Rules that came into force with them look at them, too. Where none did, each is charged what it was just measured at; but
+        // whoever may wait was measured before it was known in which order they are created.
         let measured_by_others = self.rulebook.changes() != rules;
-        for one in written.iter().filter(|_| measured_by_others) {
+        for one in &written {
+            if !measured_by_others && !self.may_wait(&one.object.key.resource) {
+                continue;
+            }
             if let Some(stored) = self.stored(&one.object.key).cloned() {
                 self.recount_one(&stored);
             }
