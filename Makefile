@@ -9,7 +9,8 @@ export CARGO_TERM_COLOR ?= never
 
 .PHONY: test check format lint unit tidy own packages parts suite conformance simulate simulate-quick fuzz bench meter-outage
 
-test: format lint tidy packages parts suite simulate-quick conformance
+test: format lint tidy packages parts suite
+	$(MAKE) --jobs=2 --output-sync=target simulate-quick conformance
 
 check: format lint tidy unit
 
