@@ -30,7 +30,7 @@ impl Engine {
         let families = self.families.clone();
         for (place, family) in families.iter().enumerate() {
             let ObjectKey { resource, namespace, name } = write.key;
-            if !family.manifest().accompanies || !family.may_accompany(resource, &self.view(write.now_ms)) {
+            if !family.manifest().accompanies || !family.may_concern(resource, namespace, &self.view(write.now_ms)) {
                 continue;
             }
             let foresight = std::mem::take(&mut self.foresight);

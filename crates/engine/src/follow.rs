@@ -175,7 +175,7 @@ impl Engine {
             let view = self.view(self.clock_ms);
             let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
             let watches = |family: &&Arc<dyn families::Family>| {
-                holds(family.manifest().watched, resource) && family.may_affect(resource, namespace, &view)
+                holds(family.manifest().watched, resource) && family.may_concern(resource, namespace, &view)
             };
             let watching: Vec<_> = self.families.iter().filter(watches).collect();
             if watching.is_empty() {

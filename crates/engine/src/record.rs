@@ -1,6 +1,6 @@
 //! What families have written down besides objects: kept until whoever stores takes it, for the same commit.
 
-use families::{Change, Record, RefusedNote, holds};
+use families::{Change, Noted, Record, RefusedNote, holds};
 use serde_json::Value;
 
 use crate::command::Refused;
@@ -25,21 +25,22 @@ impl Engine {
         let change = Change { resource, namespace, name, old: &old, new: new.as_ref(), origin: &self.origin };
         let view = self.view(self.clock_ms);
         let recording = self.families.iter().filter(|family| holds(family.manifest().recorded, resource));
-        let records: Vec<Record> =
-            recording.flat_map(|family| family.records(&change, object.revision, &view)).collect();
+        let noted = Noted::Written { change: &change, revision: object.revision };
+        let records: Vec<Record> = recording.flat_map(|family| family.records(&noted, &view)).collect();
         self.records.extend(records.into_iter().map(|record| (self.clock_ms, record)));
     }
 
     /// Asks those who refused a write what is to be written down about it.
     pub(crate) fn record_refused(&mut self, key: &ObjectKey, refused: &Refused, now_ms: i64) {
-        let mut records = Vec::new();
+        let (mut records, view) = (Vec::new(), self.view(now_ms));
         let mut ask = |place: usize, reason: &str, message: &str| {
             let Some(family) = self.families.iter().nth(place).filter(|one| one.manifest().records_refusals) else {
                 return;
             };
             let ObjectKey { resource, namespace, name } = key;
             let origin = &self.origin;
-            records.extend(family.refused(&RefusedNote { resource, namespace, name, reason, message, origin, now_ms }));
+            let note = RefusedNote { resource, namespace, name, reason, message, origin, now_ms };
+            records.extend(family.records(&Noted::Refused(note), &view));
         };
         match refused {
             Refused::Said { family, refusal } => ask(*family, "Forbidden", &refusal.message),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use kinds::field_error::{FieldError, join};
 use quantity::Amount;
 use rules::{Compiled, GroupResource, Namespace, Reach};
@@ -12,7 +13,7 @@ use crate::consequence::{Affected, Cause, Company, Must, Writing};
 use crate::identity::Origin;
 use crate::manifest::{Manifest, Plural, Plurals, holds};
 use crate::metrics::{Samples, Survey};
-use crate::record::{Outbox, Record, RefusedNote};
+use crate::record::{Noted, Outbox, Record};
 use crate::refusal::{Denial, Refusal};
 use crate::view::{Balances, Nothing, View, World};
 use crate::virtuals::VirtualWrite;
@@ -156,15 +157,10 @@ pub trait Family: Send + Sync {
         Vec::new()
     }
 
-    /// Whether a write of an object of this resource, there, can concern others at all: asked of every write of what the
-    /// family watches, before anything is read.
-    fn may_affect(&self, resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
-        holds(self.manifest().watched, resource)
-    }
-
-    /// Whether objects of this resource may come with others: asked of every write where [`Manifest::accompanies`] is set.
-    fn may_accompany(&self, _resource: &GroupResource, _world: &dyn World) -> bool {
-        false
+    /// Whether a write of an object of this resource, there, can concern others, or come with any, at all: asked before
+    /// anything is read, of every write of what the family watches, and of every write where [`Manifest::accompanies`] is set.
+    fn may_concern(&self, _resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
+        true
     }
 
     /// What an object comes with: written, decided and refused together with it. Asked in the step, before it is decided, and not
@@ -208,24 +204,15 @@ pub trait Family: Send + Sync {
     /// The family's words for a denial.
     fn words(&self, denial: &Denial) -> Words;
 
-    /// What the family does in its own time, over a Kubernetes API and nothing else; runs until the process ends.
-    fn controllers(&self, _client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    /// What the family does in its own time, over a Kubernetes API and what it has written down to be sent, and over nothing
+    /// else; runs until the process ends.
+    fn controllers(&self, _client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
         Vec::new()
     }
 
-    /// What is written down in the commit that wrote or deleted an object of [`Manifest::recorded`]. Nothing can be refused any
-    /// more. `revision` is the write's own.
-    fn records(&self, _change: &Change<'_>, _revision: u64, _view: &dyn View) -> Vec<Record> {
-        Vec::new()
-    }
-
-    /// What is written down of a write that the family refused, where [`Manifest::records_refusals`] is set.
-    fn refused(&self, _note: &RefusedNote<'_>) -> Vec<Record> {
-        Vec::new()
-    }
-
-    /// What sends on, in its own time, what the family has written down for that; runs until the process ends.
-    fn senders(&self, _client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    /// What is written down of a write of [`Manifest::recorded`], in its commit, where nothing can be refused any more; and of
+    /// one that the family refused, where [`Manifest::records_refusals`] is set.
+    fn records(&self, _noted: &Noted<'_>, _view: &dyn View) -> Vec<Record> {
         Vec::new()
     }
 

@@ -30,7 +30,7 @@ pub use family::{
 };
 pub use identity::{Identity, Origin};
 pub use manifest::{Manifest, Plural, Plurals, holds};
-pub use record::{Book, Outbox, Posted, PostedEntry, Record, RefusedNote};
+pub use record::{Book, Noted, Outbox, Posted, PostedEntry, Record, RefusedNote};
 pub use refusal::{Denial, DenialLine, DenialReason, Refusal, RefusalCause, RefusalKind};
 pub use view::{BalanceLine, Balances, Nothing, Parsed, Sources, SubjectLine, View, World};
 pub use virtuals::{VirtualResource, VirtualWrite};

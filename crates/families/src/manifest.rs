@@ -59,8 +59,7 @@ pub struct Manifest {
     pub checked: Plurals,
     /// Whether objects that others write may come with objects of the family's ([`Family::accompany`](crate::Family::accompany)).
     pub accompanies: bool,
-    /// Resources whose writes and deletions are written down ([`Family::records`](crate::Family::records)), and whether refusals are
-    /// ([`Family::refused`](crate::Family::refused)).
+    /// Resources whose writes and deletions are written down ([`Family::records`](crate::Family::records)), and whether refusals are.
     pub recorded: Plurals,
     pub records_refusals: bool,
     /// Resources that are answered without being stored.

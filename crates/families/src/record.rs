@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use rules::GroupResource;
 use serde_json::Value;
 
+use crate::family::Change;
 use crate::identity::Origin;
 
 /// Where it is written down.
@@ -21,6 +22,16 @@ pub enum Book {
 pub struct Record {
     pub book: Book,
     pub entry: Value,
+}
+
+/// What there may be something to write down about.
+pub enum Noted<'a> {
+    /// An object was written or deleted. The revision is the write's own.
+    Written {
+        change: &'a Change<'a>,
+        revision: u64,
+    },
+    Refused(RefusedNote<'a>),
 }
 
 /// A write that was refused, as it is written down.

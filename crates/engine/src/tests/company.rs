@@ -49,7 +49,7 @@ impl Family for Fair {
         Ok(Compiled { accounts, rules: vec![rule], fingerprint: Vec::new(), until_ms: None })
     }
 
-    fn may_accompany(&self, resource: &GroupResource, _: &dyn World) -> bool {
+    fn may_concern(&self, resource: &GroupResource, _: &str, _: &dyn World) -> bool {
         resource.is("", "configmaps")
     }
 

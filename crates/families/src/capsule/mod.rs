@@ -51,13 +51,16 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use kinds::fields::{given as at, items, text};
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Place, Plural,
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Outbox, Place, Plural,
     PolicyObject, Projected, Refusal, Remarks, Uncompiled, View, Words, World,
 };
 
@@ -184,7 +187,7 @@ impl Family for Capsule {
     fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled> {
         match Kind::of(policy.resource).unwrap_or(Kind::CustomQuota) {
             Kind::ResourcePool => pool::compile(policy).map_err(|errors| {
-                let everywhere = Reach::Selected(std::sync::Arc::new(|_| true));
+                let everywhere = Reach::Selected(Arc::new(|_| true));
                 Uncompiled { errors, would_look_at: vec![(claim::claims(), everywhere)] }
             }),
             kind => quota::compile(kind, policy, &self.settings, world)
@@ -254,7 +257,7 @@ impl Family for Capsule {
         Words { text: words::words(denial), rank: words::rank(denial, self.settings.reading) }
     }
 
-    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
         loops::start(client, &self.settings.loops)
     }
 

@@ -42,14 +42,17 @@ mod trigger;
 mod units;
 mod words;
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use kinds::fields::{given, items, text};
 use rules::{Compiled, GroupResource};
 use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
-    PolicyObject, Projected, Record, Refusal, RefusedNote, Remarks, Right, Uncompiled, View, Words, World, Writing,
+    Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
+    Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled, View, Words, World, Writing,
 };
 
 pub const GROUP: &str = "quota.datumapis.com";
@@ -152,8 +155,9 @@ impl Family for Datum {
         }
     }
 
-    fn may_affect(&self, resource: &GroupResource, _namespace: &str, _world: &dyn World) -> bool {
-        crate::holds(MANIFEST.watched, resource)
+    /// What others write concerns no claim that no policy asks for.
+    fn may_concern(&self, resource: &GroupResource, _namespace: &str, world: &dyn World) -> bool {
+        crate::holds(MANIFEST.watched, resource) || claim_policy::looks_at(resource, world)
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
@@ -180,10 +184,6 @@ impl Family for Datum {
             resource if ORGANIZATIONS.is(resource) => grant_policy::check_home(change, view),
             _ => Ok(()),
         }
-    }
-
-    fn may_accompany(&self, resource: &GroupResource, world: &dyn World) -> bool {
-        claim_policy::looks_at(resource, world)
     }
 
     fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
@@ -241,29 +241,24 @@ impl Family for Datum {
         words::words(denial).into()
     }
 
-    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        loops::start(client, &self.settings.loops)
+    fn controllers(&self, client: kube::Client, outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
+        loops::start(client, outbox, &self.settings.loops, &self.decisions)
     }
 
-    fn records(&self, change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
-        self.decisions.note(change);
-        records::of_claim(change, revision, view)
-    }
-
-    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
-        // What was refused for another reason than its amounts was decided by nobody's quota.
-        if note.reason != "Forbidden" {
-            self.decisions.note_denied(note.reason);
+    fn records(&self, noted: &Noted<'_>, view: &dyn View) -> Vec<Record> {
+        match noted {
+            Noted::Written { change, revision } => {
+                self.decisions.note(change);
+                records::of_claim(change, *revision, view)
+            }
+            Noted::Refused(note) => {
+                // What was refused for another reason than its amounts was decided by nobody's quota.
+                if note.reason != "Forbidden" {
+                    self.decisions.note_denied(note.reason);
+                }
+                records::refused(note)
+            }
         }
-        records::refused(note)
-    }
-
-    fn senders(
-        &self,
-        client: kube::Client,
-        outbox: std::sync::Arc<dyn Outbox>,
-    ) -> Vec<futures::future::BoxFuture<'static, ()>> {
-        loops::senders(client, outbox, &self.settings.loops, &self.decisions)
     }
 
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {

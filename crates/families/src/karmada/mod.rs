@@ -33,14 +33,17 @@ mod slice;
 mod templates;
 mod validate;
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use kinds::fields::text;
 use rules::{Compiled, GroupResource, Reach, policy_name};
 use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
-    Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, holds, put_status,
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
+    PolicyObject, Projected, Refusal, Remarks, Right, Uncompiled, View, Words, World, put_status,
 };
 
 pub use interpret::Reserve;
@@ -152,9 +155,8 @@ impl Family for Karmada {
     }
 
     /// Of pods only those concern others whose namespace has a slice.
-    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
-        holds(self.manifest().watched, resource)
-            && (!PODS.is(resource) || !world.list(&SLICES.resource(), namespace).is_empty())
+    fn may_concern(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        !PODS.is(resource) || !world.list(&SLICES.resource(), namespace).is_empty()
     }
 
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
@@ -217,7 +219,7 @@ impl Family for Karmada {
         }
     }
 
-    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
         loops::start(client, &self.settings)
     }
 

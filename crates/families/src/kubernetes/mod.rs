@@ -26,6 +26,9 @@ pub(crate) mod words;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{at, text};
 use kinds::resources::quantity_of;
@@ -34,8 +37,9 @@ use serde_json::Value;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Plural, PolicyObject,
-    Projected, Refusal, Remarks, Right, Uncompiled, View, VirtualResource, VirtualWrite, Words, World, put_status,
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Outbox, Plural,
+    PolicyObject, Projected, Refusal, Remarks, Right, Uncompiled, View, VirtualResource, VirtualWrite, Words, World,
+    put_status,
 };
 use compile::Frame;
 use device_classes::Classes;
@@ -220,7 +224,7 @@ impl Kubernetes {
 /// Where a quota that does not compile would look.
 fn would_look_at(policy: &PolicyObject<'_>) -> Vec<(GroupResource, Reach)> {
     let kind = Kind::of(policy.resource).unwrap_or(Kind::Quota);
-    let everywhere = || Reach::Selected(std::sync::Arc::new(|_| true));
+    let everywhere = || Reach::Selected(Arc::new(|_| true));
     let reach = match kind {
         Kind::ClusterQuota => cluster_quota::reach(policy.object).unwrap_or_else(|_| everywhere()),
         Kind::HierarchicalQuota => hierarchy::reach(policy.namespace),
@@ -321,9 +325,9 @@ impl Family for Kubernetes {
         }
     }
 
-    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+    fn may_concern(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
         // Asked of every pod.
-        !resource.is("", "pods") || pod_claims::may_affect(namespace, world)
+        !resource.is("", "pods") || pod_claims::may_concern(namespace, world)
     }
 
     fn affected(&self, cause: &Cause<'_>, view: &dyn View) -> Vec<Affected> {
@@ -340,7 +344,7 @@ impl Family for Kubernetes {
         hierarchy::rights::rights(change, world)
     }
 
-    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
         vec![Box::pin(hierarchy::anchors::run(client, self.settings.subnamespace_labels.clone()))]
     }
 

@@ -49,7 +49,7 @@ fn read(made: &Parsed) -> Option<&Marked> {
 }
 
 /// Whether a pod there can have such claims. Hardly any namespace has, and pods are written all the time.
-pub fn may_affect(namespace: &str, world: &dyn World) -> bool {
+pub fn may_concern(namespace: &str, world: &dyn World) -> bool {
     world.parsed(&resource(), namespace, &marked).iter().any(|made| read(made).is_some())
 }
 

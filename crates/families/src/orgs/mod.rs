@@ -32,6 +32,7 @@ pub mod words;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use kinds::field_error::FieldError;
 use kinds::fields::{given, text};
 use rules::{Account, Compiled, GroupResource, Reach, Rule};
@@ -44,8 +45,8 @@ use names::*;
 
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Parsed, Place, Plural,
-    PolicyObject, Projected, Refusal, Remarks, Uncompiled, View, Words, World,
+    Admission, Affected, Balances, Cause, Change, Denial, Family, Manifest, Must, Operation, Outbox, Parsed, Place,
+    Plural, PolicyObject, Projected, Refusal, Remarks, Uncompiled, View, Words, World,
 };
 
 /// The family.
@@ -298,7 +299,7 @@ impl Family for Orgs {
         if ORGS.is(resource) { status::project(resource, object, balances) } else { Projected::Unchanged }
     }
 
-    fn controllers(&self, client: kube::Client) -> Vec<futures::future::BoxFuture<'static, ()>> {
+    fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
         vec![Box::pin(scheduler::run::run(client))]
     }
 

@@ -256,12 +256,9 @@ impl Server {
         let event_ttl = Duration::from_secs(prepared.config.event_ttl_seconds.max(1));
         let chosen = prepared.config.chosen_controllers()?;
         let mut loops = controllers::start(client.clone(), controllers::Settings { root_ca_pem, event_ttl, chosen });
-        for controller in own.iter().flat_map(|family| family.controllers(client.clone())) {
-            loops.spawn(controller);
-        }
         let outbox = outbox::of(journals.clone());
-        for sender in own.iter().flat_map(|family| family.senders(client.clone(), outbox.clone())) {
-            loops.spawn(sender);
+        for controller in own.iter().flat_map(|family| family.controllers(client.clone(), outbox.clone())) {
+            loops.spawn(controller);
         }
         loops.spawn(crate::orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));

@@ -1,6 +1,9 @@
 //! The built-in controllers over the API, in process: rollouts, owners, subnamespaces. Pods become ready when the test says so,
 //! as a kubelet would.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use server::identity::Identity;
 use tokio::task::JoinSet;
@@ -22,11 +25,20 @@ async fn started(controllers: &[&str]) -> (Server, JoinSet<()>) {
     let client = server.api.client_as(Identity::internal("controllers"));
     let mut loops = controllers::start(client.clone(), settings);
     for family in families::all(&of_families).iter() {
-        for controller in family.controllers(client.clone()) {
+        for controller in family.controllers(client.clone(), Arc::new(NothingToSend)) {
             loops.spawn(controller);
         }
     }
     (server, loops)
+}
+
+/// What nobody has written down, nobody sends.
+struct NothingToSend;
+
+impl families::Outbox for NothingToSend {
+    fn read(&self, _: u64) -> BoxFuture<'static, Result<families::Posted, String>> {
+        Box::pin(async { Ok(families::Posted::default()) })
+    }
 }
 
 async fn items(server: &Server, path: &str) -> Vec<Value> {

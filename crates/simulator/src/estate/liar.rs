@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use families::{
-    Affected, Balances, Book, Cause, Change, Company, Denial, Family, Manifest, Must, PolicyObject, Projected, Record,
-    Refusal, RefusedNote, Uncompiled, View, Words, World, Writing,
+    Affected, Balances, Book, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, PolicyObject, Projected,
+    Record, Refusal, Uncompiled, View, Words, World, Writing,
 };
 use ledger::{CHARGE_MAX, Limit};
 use quantity::Amount;
@@ -162,8 +162,8 @@ impl Family for Liar {
         }
     }
 
-    fn may_affect(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
-        self.inner.may_affect(resource, namespace, world)
+    fn may_concern(&self, resource: &GroupResource, namespace: &str, world: &dyn World) -> bool {
+        self.inner.may_concern(resource, namespace, world)
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
@@ -177,10 +177,6 @@ impl Family for Liar {
         self.inner.check(change, view)
     }
 
-    fn may_accompany(&self, resource: &GroupResource, world: &dyn World) -> bool {
-        self.inner.may_accompany(resource, world)
-    }
-
     fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
         match self.mutation {
             Mutation::ForgetsCompany => Ok(Company::default()),
@@ -188,19 +184,14 @@ impl Family for Liar {
         }
     }
 
-    fn records(&self, change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
-        let mut records = self.inner.records(change, revision, view);
-        if self.mutation == Mutation::TellsNobody {
-            records.retain(|record| record.book != Book::Outbox);
+    fn records(&self, noted: &Noted<'_>, view: &dyn View) -> Vec<Record> {
+        let mut records = self.inner.records(noted, view);
+        match (self.mutation, noted) {
+            (Mutation::TellsNobody, Noted::Written { .. }) => records.retain(|record| record.book != Book::Outbox),
+            (Mutation::ForgetsDenials, Noted::Refused(_)) => records.clear(),
+            _ => {}
         }
         records
-    }
-
-    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
-        match self.mutation {
-            Mutation::ForgetsDenials => Vec::new(),
-            _ => self.inner.refused(note),
-        }
     }
 
     fn project(&self, resource: &GroupResource, object: &mut Value, balances: &dyn Balances) -> Projected {

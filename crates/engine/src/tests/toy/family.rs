@@ -3,8 +3,8 @@
 //! (a config map) where none is left gets a booking made for it.
 
 use families::{
-    Affected, Balances, Book, Cause, Change, Companion, Denial, Family, Manifest, Must, Place, Plural, PolicyObject,
-    Projected, Record, Refusal, RefusedNote, Uncompiled, View, Words, World, companion_uid,
+    Affected, Balances, Book, Cause, Companion, Denial, Family, Manifest, Must, Noted, Place, Plural, PolicyObject,
+    Projected, Record, Refusal, Uncompiled, View, Words, World, companion_uid,
 };
 use ledger::{Discipline, Position, SubjectId, Wait};
 
@@ -29,10 +29,9 @@ impl Measure for Seats {
         if booking.now_ms >= until_ms {
             return Ok(());
         }
-        let arrived = i64::try_from(booking.born).unwrap_or(i64::MAX);
-        let position = Position { priority: 0, arrived, tie: booking.name.into() };
+        let (arrived, tie) = (i64::try_from(booking.born).unwrap_or(i64::MAX), booking.name.into());
         if spec["atOnce"] != json!(true) {
-            out.may_wait(Wait { discipline: Discipline::Greedy, position });
+            out.may_wait(Wait { discipline: Discipline::Greedy, position: Position { priority: 0, arrived, tie } });
         }
         let seats = Amount::from_units(spec["seats"].as_i64().unwrap_or(1));
         out.charge(0, seats, Format::DecimalSi);
@@ -117,12 +116,11 @@ impl Family for Restaurant {
             let own = object.object["metadata"]["uid"] == kinds::uid::text(companion_uid(plate, 0));
             return Ok(if own && view.explain(plate).state.is_none() { Must::Gone } else { Must::AsItIs });
         }
-        let rooms = view.list(&ROOMS.resource(), "");
         let booked = |room: &Arc<Value>| {
             let name = policy_name(&ROOMS.resource(), "", room["metadata"]["name"].as_str().unwrap_or_default());
             view.part(&name, object.namespace).iter().map(|line| line.balance.used.nanos()).sum::<i128>()
         };
-        let seats = rooms.iter().map(booked).sum::<i128>() / 1_000_000_000;
+        let seats = view.list(&ROOMS.resource(), "").iter().map(booked).sum::<i128>() / 1_000_000_000;
         let mut menu = object.object.clone();
         if menu.is_null() {
             menu = json!({"metadata": {"name": "menu", "namespace": object.namespace}});
@@ -139,12 +137,14 @@ impl Family for Restaurant {
         format!("there is no plate left on {}", denial.name).into()
     }
 
-    fn records(&self, change: &Change<'_>, revision: u64, _: &dyn View) -> Vec<Record> {
-        let what = change.new.map_or("went", |_| if change.old.is_null() { "came" } else { "changed" });
-        vec![Record { book: Book::Outbox, entry: json!(format!("{} {what} in {revision}", change.name)) }]
-    }
-
-    fn refused(&self, note: &RefusedNote<'_>) -> Vec<Record> {
-        vec![Record { book: Book::Denials, entry: json!(format!("{}: {}", note.name, note.message)) }]
+    fn records(&self, noted: &Noted<'_>, _: &dyn View) -> Vec<Record> {
+        let record = |book, entry: String| vec![Record { book, entry: json!(entry) }];
+        match noted {
+            Noted::Written { change, revision } => {
+                let what = change.new.map_or("went", |_| if change.old.is_null() { "came" } else { "changed" });
+                record(Book::Outbox, format!("{} {what} in {revision}", change.name))
+            }
+            Noted::Refused(note) => record(Book::Denials, format!("{}: {}", note.name, note.message)),
+        }
     }
 }

@@ -18,27 +18,20 @@ use crate::Outbox;
 /// The names under which an operator chooses controllers.
 pub const NAMES: [&str; 2] = ["quotaclaim", "quotameter"];
 
-/// The chosen loops, each until the process ends.
-pub(super) fn start(client: Client, chosen: &[&str]) -> Vec<BoxFuture<'static, ()>> {
-    let mut loops: Vec<BoxFuture<'static, ()>> = Vec::new();
-    if chosen.contains(&"quotaclaim") {
-        loops.push(Box::pin(claims::run(client.clone())));
-    }
-    if chosen.contains(&"quotameter") {
-        loops.push(Box::pin(meters::run(client)));
-    }
-    loops
-}
-
-/// What sends the outbox, where meters are looked after.
-pub(super) fn senders(
+/// The chosen loops, each until the process ends. Where meters are looked after, what is written down for them is sent.
+pub(super) fn start(
     client: Client,
     outbox: Arc<dyn Outbox>,
     chosen: &[&str],
     decisions: &Decisions,
 ) -> Vec<BoxFuture<'static, ()>> {
-    match chosen.contains(&"quotameter") {
-        true => vec![Box::pin(outbox::run(client, outbox, decisions.clone()))],
-        false => Vec::new(),
+    let mut loops: Vec<BoxFuture<'static, ()>> = Vec::new();
+    if chosen.contains(&"quotaclaim") {
+        loops.push(Box::pin(claims::run(client.clone())));
     }
+    if chosen.contains(&"quotameter") {
+        loops.push(Box::pin(meters::run(client.clone())));
+        loops.push(Box::pin(outbox::run(client, outbox, decisions.clone())));
+    }
+    loops
 }
