@@ -18,7 +18,7 @@ macro_rules! example {
     ($name:literal, $($file:literal),* $(,)?) => {
         Example {
             name: $name,
-            script: include_str!(concat!("../../../../examples/", $name, "/tour.yaml")),
+            script: include_str!(concat!("../../../../examples/", $name, "/tour/steps.yaml")),
             files: &[$(($file, include_str!(concat!("../../../../examples/", $name, "/", $file)))),*],
         }
     };

@@ -35,6 +35,9 @@ fn the_tour_also_plays_with_real_kubectl() {
     }
     let refused = server.kubectl_fails(&format!("create -f {}", file("05-pod.yaml")));
     assert!(refused.contains("exceeded quota: compute, requested: requests.cpu=400m"), "{refused}");
+    // Whoever applies the folder is told of the one pod, and of nothing that is no manifest.
+    let whole = server.kubectl_fails(&format!("apply -f {}", folder.display()));
+    assert!(whole.contains("exceeded quota: compute") && !whole.contains("error validating"), "{whole}");
 }
 
 #[test]
