@@ -7,7 +7,7 @@ export XDG_CACHE_HOME ?= $(HOME)/.cache
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/bursar/target
 export CARGO_TERM_COLOR ?= never
 
-.PHONY: test check format lint unit tidy own packages parts suite conformance simulate simulate-quick fuzz bench meter-outage
+.PHONY: test check format lint unit tidy own packages parts suite conformance simulate simulate-quick fuzz bench mutants meter-outage
 
 test: format lint tidy packages parts suite
 	$(MAKE) --jobs=2 --output-sync=target simulate-quick conformance
@@ -60,6 +60,10 @@ simulate-quick: own
 # The long run of the simulator, of all its worlds; SEEDS=n for more or fewer.
 simulate: own
 	cargo run --release -p simulator -- --seeds $(or $(SEEDS),100000)
+
+# Mistakes made in a copy of the tree, each of which a test must catch; compiles the server for each.
+mutants:
+	scripts/mutants
 
 # A meter that is down for SECONDS, a minute where nothing is said, while eight clients claim.
 meter-outage: own

@@ -52,7 +52,8 @@ use serde_json::Value;
 use crate::metrics::{Samples, Survey};
 use crate::{
     Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
-    Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled, View, Words, World, Writing,
+    Parsed, Place, Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled, View, Words, World,
+    Writing,
 };
 
 pub const GROUP: &str = "quota.datumapis.com";
@@ -266,14 +267,14 @@ impl Family for Datum {
     }
 }
 
-fn place_of(change: &Change<'_>) -> crate::Place {
-    crate::Place::new(change.resource.clone(), change.namespace, change.name)
+fn place_of(change: &Change<'_>) -> Place {
+    Place::new(change.resource.clone(), change.namespace, change.name)
 }
 
 /// The grants that are added up in an object: they tell what is used, and whether that is known.
 fn grants_of(effective: &Value) -> Vec<Affected> {
     let grants = items(effective, &["spec", "grants"]).iter();
-    let place = |one: &Value| crate::Place::new(GRANTS.resource(), text(one, &["namespace"]), text(one, &["name"]));
+    let place = |one: &Value| Place::new(GRANTS.resource(), text(one, &["namespace"]), text(one, &["name"]));
     grants.map(|one| Affected::Status(place(one))).collect()
 }
 
@@ -304,9 +305,7 @@ fn moved(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
         return Vec::new();
     }
     let claims = view.list(&CLAIMS.resource(), change.name);
-    let place = |claim: &std::sync::Arc<Value>| {
-        crate::Place::new(CLAIMS.resource(), change.name, text(claim, &["metadata", "name"]))
-    };
+    let place = |claim: &Arc<Value>| Place::new(CLAIMS.resource(), change.name, text(claim, &["metadata", "name"]));
     claims.iter().map(|claim| Affected::Status(place(claim))).collect()
 }
 
@@ -314,12 +313,12 @@ fn moved(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
 fn grants_that_name(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let object = change.new.unwrap_or(change.old);
     let name = text(object, &["spec", "resourceName"]);
-    let grants = view.parsed_everywhere(&GRANTS.resource(), &|grant| -> crate::Parsed {
-        std::sync::Arc::new(std::sync::Arc::new(effective::Grant::read(grant)))
+    let grants = view.parsed_everywhere(&GRANTS.resource(), &|grant| -> Parsed {
+        Arc::new(Arc::new(effective::Grant::read(grant)))
     });
-    let grants = grants.iter().filter_map(|one| one.downcast_ref::<std::sync::Arc<effective::Grant>>());
+    let grants = grants.iter().filter_map(|one| one.downcast_ref::<Arc<effective::Grant>>());
     let naming = grants.filter(|grant| grant.limits.iter().any(|one| one.name == name));
-    naming.map(|grant| Affected::Status(crate::Place::new(GRANTS.resource(), &grant.namespace, &grant.name))).collect()
+    naming.map(|grant| Affected::Status(Place::new(GRANTS.resource(), &grant.namespace, &grant.name))).collect()
 }
 
 /// What is wrong with a grant whatever is defined.

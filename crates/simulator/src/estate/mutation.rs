@@ -196,9 +196,8 @@ impl Mutation {
     }
 }
 
-/// Mistakes that cannot be made here: the file under `crates` in which they are made, and with what; or the test there of what must
-/// hold, where nobody has made the mistake itself.
-pub const ELSEWHERE: [(&str, &str, &str); 6] = [
+/// Mistakes that cannot be made here: the file under `crates` in which they are made, and with what.
+pub const ELSEWHERE: [(&str, &str, &str); 7] = [
     (
         "a shared store is never tidied and fills up",
         "store/tests/store/etcd_storm/mod.rs",
@@ -221,12 +220,17 @@ pub const ELSEWHERE: [(&str, &str, &str); 6] = [
     ),
     (
         "the address of a client that hung up goes to two Services",
-        "server/tests/api/moves.rs",
-        "fn a_client_that_leaves_takes_no_address_of_the_next_with_it(",
+        "server/tests/mutants/lets-go-with-the-client.patch",
+        "a_client_that_leaves_takes_no_address_of_the_next_with_it",
     ),
     (
         "objects outlive the definition of their kind",
-        "server/tests/api/definitions.rs",
-        "fn a_definition_that_goes_takes_nothing_new_and_leaves_nothing_behind(",
+        "server/tests/mutants/definitions-leave-their-objects.patch",
+        "a_definition_that_goes_takes_nothing_new_and_leaves_nothing_behind",
+    ),
+    (
+        "objects are made of a kind that goes",
+        "server/tests/mutants/creates-while-a-definition-goes.patch",
+        "a_definition_that_goes_takes_nothing_new_and_leaves_nothing_behind",
     ),
 ];

@@ -2,6 +2,7 @@
 //! and those of broken engines.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -97,5 +98,10 @@ fn mistakes_beyond_this_world_are_tested_where_they_can_be_made() {
     for (mistake, file, place) in mutation::ELSEWHERE {
         let text = std::fs::read_to_string(crates.join(file)).unwrap_or_default();
         assert!(text.contains(place), "{mistake}: {place} is not in {file}");
+        if file.ends_with(".patch") {
+            let tree = crates.parent().unwrap();
+            let fits = Command::new("git").args(["apply", "--check"]).arg(crates.join(file)).current_dir(tree).status();
+            assert!(fits.is_ok_and(|status| status.success()), "{mistake}: {file} does not fit the tree");
+        }
     }
 }
