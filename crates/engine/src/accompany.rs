@@ -12,7 +12,7 @@ use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
 use crate::measured::measured;
 use crate::object::{Draft, Object, ObjectKey};
-use crate::relief::{Prepared, RefusedDraft, Relief};
+use crate::relief::{RefusedDraft, Relief};
 
 /// An object on its way in that comes with others.
 pub(crate) struct Accompanied<'a> {
@@ -70,14 +70,9 @@ impl Engine {
         let owner = RefusedDraft { key, draft, terms, now_ms };
         let without: Vec<Arc<Object>> =
             company.without.into_iter().filter_map(|place| self.stored(&place.into()).cloned()).collect();
-        let mut prepared: Vec<Prepared> = Vec::with_capacity(company.with.len());
-        for companion in company.with {
-            let name = companion.name.clone();
-            let one = self
-                .prepare(&owner, companion)
-                .map_err(|why| self.refusal(key, format!("it comes with {name:?}, which cannot be: {why}")))?;
-            prepared.push(one);
-        }
+        let mut prepared = self
+            .prepare_all(&owner, company.with)
+            .map_err(|(name, why)| self.refusal(key, format!("it comes with {name:?}, which cannot be: {why}")))?;
         let mut plan = self.ledger.plan();
         let mut charges = Vec::new();
         for one in without.iter().filter(|one| self.ledger.is_live(one.uid)) {

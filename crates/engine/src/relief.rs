@@ -75,13 +75,10 @@ impl Engine {
         if companions.is_empty() {
             return Err(Refused::Denied(denials));
         }
-        let mut prepared = Vec::with_capacity(companions.len());
-        for companion in companions {
-            match self.prepare(refused, companion) {
-                Ok(one) => prepared.push(one),
-                Err(why) => return Err(unrelieved(&self.families, denials, &why)),
-            }
-        }
+        let prepared = match self.prepare_all(refused, companions) {
+            Ok(prepared) => prepared,
+            Err((_, why)) => return Err(unrelieved(&self.families, denials, &why)),
+        };
         let Some(asked) = self.ask(refused.key, refused.draft, refused.terms)? else {
             return Err(Refused::Denied(denials));
         };
@@ -121,7 +118,27 @@ impl Engine {
             .collect()
     }
 
-    pub(crate) fn prepare(&mut self, refused: &RefusedDraft<'_>, companion: Companion) -> Result<Prepared, String> {
+    /// All companions of one object, each another one; or whose fault it is, and why.
+    pub(crate) fn prepare_all(
+        &mut self,
+        owner: &RefusedDraft<'_>,
+        companions: Vec<Companion>,
+    ) -> Result<Vec<Prepared>, (String, String)> {
+        let mut all: Vec<Prepared> = Vec::with_capacity(companions.len());
+        for companion in companions {
+            let name = companion.name.clone();
+            match self.prepare(owner, companion) {
+                Ok(one) if all.iter().any(|known| known.key == one.key) => {
+                    return Err((name, format!("another one that comes with it is {} already", one.key)));
+                }
+                Ok(one) => all.push(one),
+                Err(why) => return Err((name, why)),
+            }
+        }
+        Ok(all)
+    }
+
+    fn prepare(&mut self, refused: &RefusedDraft<'_>, companion: Companion) -> Result<Prepared, String> {
         let namespace = &refused.key.namespace;
         let key = ObjectKey::new(companion.resource, namespace, &companion.name);
         let quota = companion.quota.map(|(resource, name)| ObjectKey::new(resource, namespace, &name));

@@ -301,3 +301,25 @@ fn what_is_scaled_to_nothing_asks_for_nothing() {
     let claimed = desk.projected(&claims(), "proj-abc", "a-claim")["spec"]["resources"].clone();
     assert_eq!(claimed, json!([{"name": COUNT, "quantity": "2"}]));
 }
+
+#[test]
+fn two_policies_make_two_claims_or_none() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(COUNT, &[("4", json!({}))])])).unwrap();
+    desk.apply(&claim_policies(), "", "p", policy(&[], NAME)).unwrap();
+    desk.thing("a", "gold").unwrap();
+    // As neither names its claims.
+    desk.apply(&claim_policies(), "", "q", policy(&[], NAME)).unwrap();
+    for name in ["b", "a-claim"] {
+        let refused = desk.thing(name, "gold").unwrap_err();
+        let why = format!("it comes with \"{name}-claim\", which cannot be: another one that comes with it is");
+        assert!(refused.starts_with(&why), "{refused}");
+    }
+    assert_eq!((desk.made(), desk.drawn("project-proj-abc", COUNT)), (vec!["a-claim".into()], "1/4".into()));
+    desk.apply(&claim_policies(), "", "q", policy(&[], "{{ object.metadata.name }}-other")).unwrap();
+    desk.thing("b", "gold").unwrap();
+    assert_eq!(desk.made(), ["a-claim", "b-claim", "b-other"]);
+    assert_eq!(desk.drawn("project-proj-abc", COUNT), "3/4");
+    desk.thing("c", "gold").unwrap_err();
+    assert_eq!(desk.drawn("project-proj-abc", COUNT), "3/4");
+}
