@@ -82,7 +82,13 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
                 continue;
             }
         }
-        let Some((name, object)) = wanted(policy, writing, &inputs, &catalog)? else {
+        let (name, object) = wanted(policy, writing, &inputs, &catalog)?;
+        // What a policy made that is gone or switched off is the claim of whichever wants one of that name now.
+        let policy_of = |made: &Made| text(&made.claim, &["metadata", "labels", POLICY_LABEL]).to_owned();
+        let is_left =
+            |made: &&Made| *made.place.name == *name && !policies.iter().any(|one| one.name == policy_of(made));
+        let own = own.or_else(|| made.iter().find(is_left));
+        let Some(object) = object else {
             company.without.extend(own.map(|own| own.place.clone()));
             continue;
         };
@@ -109,22 +115,23 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
     Ok(company)
 }
 
-/// The claim that a policy wants for an object, with what is asked for in it; none where that is nothing, as of what is scaled to
-/// zero.
+/// The name of the claim that a policy wants for an object, and the claim with what is asked for in it; none where that is nothing, as of
+/// what is scaled to zero.
 fn wanted(
     policy: &ClaimPolicy,
     writing: &Writing<'_>,
     inputs: &Inputs<'_>,
     catalog: &Catalog,
-) -> Result<Option<(String, Value)>, Refusal> {
+) -> Result<(String, Option<Value>), Refusal> {
     let (name, mut claim) = policy.claim(writing, inputs)?;
-    let Some(resources) = claim["spec"]["resources"].as_array_mut() else { return Ok(None) };
+    let Some(resources) = claim["spec"]["resources"].as_array_mut() else { return Ok((name, None)) };
     let is_nothing = |one: &Value| {
         let definition = catalog.get(text(one, &["name"]));
         definition.is_some_and(|known| known.unit.read(text(one, &["quantity"])).is_ok_and(|amount| amount.is_zero()))
     };
     resources.retain(|one| !is_nothing(one));
-    Ok((!resources.is_empty()).then_some((name, claim)))
+    let is_asked = !resources.is_empty();
+    Ok((name, is_asked.then_some(claim)))
 }
 
 /// One that was there before the policy, and was meant by it then, is asked for nothing as long as it asks for nothing else. Where
@@ -143,7 +150,7 @@ fn asked_the_same_before(
     let was_same = || {
         policy.trigger.speaks(&policy.name, &inputs) == Ok(Speaks::Yes)
             && wanted(policy, &before, &inputs, catalog)
-                .is_ok_and(|before| before.is_some_and(|(_, before)| is_same(&before)))
+                .is_ok_and(|(_, before)| before.is_some_and(|before| is_same(&before)))
     };
     aside(old, was_same).unwrap_or(false)
 }

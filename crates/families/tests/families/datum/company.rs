@@ -303,6 +303,38 @@ fn what_is_scaled_to_nothing_asks_for_nothing() {
 }
 
 #[test]
+fn a_claim_of_a_policy_that_is_gone_is_whose_wants_one_of_its_name() {
+    for gone in ["deleted", "switched off"] {
+        let mut desk = two();
+        let mut sized = policy(&[], NAME);
+        sized["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"] =
+            json!("{{ object.data.tier }}");
+        desk.apply(&claim_policies(), "", "p", sized.clone()).unwrap();
+        desk.thing("a", "1").unwrap();
+        desk.apply(&claim_policies(), "", "renamed", sized.clone()).unwrap();
+        // While both want it there cannot be both.
+        let refused = desk.thing("b", "1").unwrap_err();
+        assert!(refused.contains("\"b-claim\", which cannot be: another one"), "{refused}");
+        match gone {
+            "deleted" => desk.delete(&claim_policies(), "", "p").unwrap(),
+            _ => {
+                sized["spec"]["disabled"] = json!(true);
+                desk.apply(&claim_policies(), "", "p", sized).unwrap();
+            }
+        }
+        desk.restart();
+        for (amount, drawn) in [("2", "2/2"), ("1", "1/2"), ("1", "1/2"), ("0", "0/2"), ("2", "2/2")] {
+            desk.thing("a", amount).unwrap();
+            assert_eq!(desk.drawn("project-proj-abc", COUNT), drawn, "{gone} {amount}");
+        }
+        desk.thing("a", "3").unwrap_err();
+        desk.thing("b", "1").unwrap_err();
+        desk.delete(&things(), "proj-abc", "a").unwrap();
+        assert_eq!((desk.made(), desk.drawn("project-proj-abc", COUNT)), (vec![], "0/2".into()));
+    }
+}
+
+#[test]
 fn two_policies_make_two_claims_or_none() {
     let mut desk = desk();
     desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(COUNT, &[("4", json!({}))])])).unwrap();
