@@ -12,7 +12,7 @@ use super::catalog::Catalog;
 use super::claim::{Parts, is_released};
 use super::entity::Level;
 use super::metered::{self, Samples};
-use super::table::{CLAIMS, Cover, Table, UNCOVERED};
+use super::table::{CLAIMS, Table, UNCOVERED};
 use crate::{PolicyObject, World};
 
 pub fn compile(policy: &PolicyObject<'_>, world: &dyn World) -> Compiled {
@@ -85,16 +85,12 @@ impl Measure for ClaimRule {
         // What is granted and cannot be counted any more takes the rest of the claim out of no count.
         let mut is_covered = !invalid.iter().any(|one| self.table.minds(one.resource.as_deref()));
         for request in &claim.requests {
-            match self.table.cover(claim, request, subject.namespace) {
-                Cover::Elsewhere => {}
-                Cover::Nobody { .. } => is_covered = false,
-                Cover::Here(limited, dimensions) => {
-                    for (bucket, decides) in limited.matching(&dimensions) {
-                        match decides {
-                            true => out.charge(bucket.index, request.amount, request.unit.format()),
-                            false => out.charge_along(bucket.index, request.amount, request.unit.format()),
-                        }
-                    }
+            let counted = self.table.counted(claim, request, subject.namespace);
+            is_covered &= counted.is_covered;
+            for (_, bucket, decides) in counted.buckets {
+                match decides {
+                    true => out.charge(bucket.index, request.amount, request.unit.format()),
+                    false => out.charge_along(bucket.index, request.amount, request.unit.format()),
                 }
             }
         }

@@ -31,7 +31,7 @@ pub struct Request {
     pub dimensions: Dimensions,
 }
 
-/// A claim that can be decided.
+/// A claim, as far as it can be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub requests: Vec<Request>,
@@ -44,8 +44,9 @@ pub struct Claim {
 pub struct Invalid {
     pub reason: &'static str,
     pub message: String,
-    /// The resource that cannot be counted; none where it is the claim as a whole.
+    /// The resource that cannot be counted, and its place in the claim; none where it is the claim as a whole.
     pub resource: Option<String>,
+    pub entry: Option<usize>,
 }
 
 /// What of a claim can be counted, and what is wrong with the rest.
@@ -61,19 +62,18 @@ impl Parts {
         let reference = |field: &str| text(object, &["spec", "resourceRef", field]);
         if reference("kind").is_empty() || reference("name").is_empty() {
             let message = "spec.resourceRef: kind and name are required".into();
-            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None });
+            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None, entry: None });
         }
         let listed = items(object, &["spec", "resources"]);
         if listed.is_empty() || listed.len() > RESOURCES_MAX {
             let message = format!("spec.resources: must have 1 to {RESOURCES_MAX} entries");
-            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None });
+            invalid.push(Invalid { reason: "InvalidResourceRef", message, resource: None, entry: None });
         }
         let mut requests: Vec<Request> = Vec::with_capacity(listed.len());
         for (index, entry) in listed.iter().take(RESOURCES_MAX).enumerate() {
-            match Request::read(index, entry, object, catalog) {
-                Ok(request) => requests.push(request),
-                Err(wrong) => invalid.push(wrong),
-            }
+            let (request, wrong) = Request::read(index, entry, object, catalog);
+            requests.extend(request);
+            invalid.extend(wrong);
         }
         let grant = given(object, &["spec", "grantRef"]).map(|grant| {
             let namespace = match text(grant, &["namespace"]) {
@@ -87,33 +87,47 @@ impl Parts {
 }
 
 impl Request {
-    fn read(index: usize, entry: &Value, object: &Value, catalog: &Catalog) -> Result<Request, Invalid> {
+    /// What is asked for, where that can be counted, and what is wrong with it. A dimension that its definition allows no more keeps
+    /// it from being granted, and not from being counted: it may have been granted before.
+    fn read(index: usize, entry: &Value, object: &Value, catalog: &Catalog) -> (Option<Request>, Option<Invalid>) {
         let name = text(entry, &["name"]);
-        let invalid = |reason, message: String| Err(Invalid { reason, message, resource: Some(name.to_owned()) });
+        let resource = || Some(name.to_owned());
+        let invalid =
+            |reason, message: String| Some(Invalid { reason, message, resource: resource(), entry: Some(index) });
         let Some(definition) = catalog.get(name) else {
             let why = format!("spec.resources[{index}].name: no ServiceQuotaDefinition defines {name:?}");
-            return invalid("UnknownResourceName", why);
+            return (None, invalid("UnknownResourceName", why));
         };
-        let mut dimensions = Dimensions::new();
-        for source in [at(object, &["spec", "dimensions"]), at(entry, &["dimensions"])] {
-            for (key, value) in source.and_then(Value::as_object).into_iter().flatten() {
-                let Some(value) = value.as_str().filter(|_| !is_scope(key) && definition.allows(key)) else {
-                    let why = format!("spec.resources[{index}].dimensions: {key:?} is no dimension of {name:?}");
-                    return invalid("InvalidDimension", why);
-                };
-                dimensions.insert(key.clone(), value.to_owned());
-            }
-        }
+        let dimensions = dimensions_of(entry, object);
+        let strange = dimensions.keys().find(|key| is_scope(key) || !definition.allows(key));
+        let strange = strange.and_then(|key| {
+            let why = format!("spec.resources[{index}].dimensions: {key:?} is no dimension of {name:?}");
+            invalid("InvalidDimension", why)
+        });
         let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
         let amount = match definition.unit.read(&quantity) {
             Ok(amount) if amount.is_zero() => Err("must be greater than 0".to_owned()),
             other => other,
         };
         match amount {
-            Ok(amount) => Ok(Request { name: name.into(), amount, unit: definition.unit, dimensions }),
-            Err(why) => invalid("InvalidQuantity", format!("spec.resources[{index}].quantity: {quantity:?} {why}")),
+            Ok(amount) => (Some(Request { name: name.into(), amount, unit: definition.unit, dimensions }), strange),
+            Err(why) => {
+                let why = format!("spec.resources[{index}].quantity: {quantity:?} {why}");
+                (None, strange.or_else(|| invalid("InvalidQuantity", why)))
+            }
         }
     }
+}
+
+/// The dimensions of one resource of a claim: its own before those of the claim.
+pub fn dimensions_of(entry: &Value, object: &Value) -> Dimensions {
+    let mut dimensions = Dimensions::new();
+    for source in [at(object, &["spec", "dimensions"]), at(entry, &["dimensions"])] {
+        for (key, value) in source.and_then(Value::as_object).into_iter().flatten() {
+            dimensions.insert(key.clone(), value.as_str().unwrap_or_default().to_owned());
+        }
+    }
+    dimensions
 }
 
 /// What is wrong with a claim whatever is defined and granted.

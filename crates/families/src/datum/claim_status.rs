@@ -19,9 +19,9 @@ use super::{DEFINITIONS, EFFECTIVE};
 use crate::{Balances, Parsed, Projected, Sources, View, put_status};
 
 /// The grants that a claim is held against: its project's, and its organization's.
-struct Held {
-    table: Table,
-    samples: Samples,
+pub(super) struct Held {
+    pub table: Table,
+    pub samples: Samples,
 }
 
 /// How a claim stands.
@@ -83,7 +83,7 @@ fn state(claim: &Value, view: &dyn View) -> State {
 }
 
 /// Whether it is charged, and waits for nothing.
-fn is_granted(subject: SubjectId, held: &[Arc<Held>], view: &dyn View) -> bool {
+pub(super) fn is_granted(subject: SubjectId, held: &[Arc<Held>], view: &dyn View) -> bool {
     if view.waits(subject) {
         return false;
     }
@@ -92,7 +92,7 @@ fn is_granted(subject: SubjectId, held: &[Arc<Held>], view: &dyn View) -> bool {
     view.explain(subject).lines.iter().any(|line| *line.key.policy == *policy && &*line.key.resource == CLAIMS)
 }
 
-fn held(namespace: &str, catalog: &Arc<Catalog>, view: &dyn View) -> Vec<Arc<Held>> {
+pub(super) fn held(namespace: &str, catalog: &Arc<Catalog>, view: &dyn View) -> Vec<Arc<Held>> {
     let entities = Entities::of(view);
     let Some(project) = entities.project(namespace) else { return Vec::new() };
     let organization = entities.organization(project).map(Entity::organization);
@@ -121,9 +121,7 @@ fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>]) -> Vec<Value> {
             shown["dimensions"] = json!(request.dimensions);
         }
         for one in held {
-            if let Cover::Here(limited, dimensions) = one.table.cover(claim, request, namespace)
-                && let Some((bucket, _)) = limited.matching(&dimensions).next()
-            {
+            if let Some((_, bucket, _)) = one.table.counted(claim, request, namespace).buckets.first() {
                 shown["bucket"] = json!({"entity": one.table.entity.kind(), "selector": bucket.written});
             }
         }

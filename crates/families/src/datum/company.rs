@@ -18,6 +18,7 @@ use super::claim::Parts;
 use super::claim_policy::{ClaimPolicy, POLICY_LABEL, policies_of};
 use super::effective;
 use super::entity::{Entities, Entity};
+use super::growth;
 use super::template::Inputs;
 use super::trigger::Speaks;
 use crate::capsule::{Resolved, Target};
@@ -98,7 +99,7 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
         let stays = own.filter(|own| *own.place.name == *name);
         company.without.extend(own.filter(|_| stays.is_none()).map(|own| own.place.clone()));
         if stays.is_none_or(|stays| stays.claim["spec"] != object["spec"]) {
-            check_counted(policy, writing, &object, view)?;
+            check_counted(policy, writing, &object, stays.map(|stays| &*stays.claim), view)?;
         }
         let is_free = |number: &usize| {
             let taken = company.with.iter().any(|one| one.number == *number);
@@ -155,8 +156,15 @@ fn asked_the_same_before(
     aside(old, was_same).unwrap_or(false)
 }
 
-/// A claim that nobody would count, or that cannot be counted, is not granted, and neither is what comes with it.
-fn check_counted(policy: &ClaimPolicy, writing: &Writing<'_>, claim: &Value, view: &dyn View) -> Result<(), Refusal> {
+/// A claim that nobody would count, or that cannot be counted, is not granted, and neither is what comes with it. One that was
+/// granted `before` may become less.
+fn check_counted(
+    policy: &ClaimPolicy,
+    writing: &Writing<'_>,
+    claim: &Value,
+    before: Option<&Value>,
+    view: &dyn View,
+) -> Result<(), Refusal> {
     let failed = |why: &str| Err(Refusal::forbidden(format!("policy \"{}\" cannot make a claim: {why}", policy.name)));
     if writing.namespace.is_empty() {
         return failed("it is in no namespace, and so in no project that could have quota");
@@ -164,6 +172,9 @@ fn check_counted(policy: &ClaimPolicy, writing: &Writing<'_>, claim: &Value, vie
     let project = Entities::of(view).project(writing.namespace).map(Entity::project);
     if !project.is_some_and(|project| effective::counts(&project, writing.namespace, view)) {
         return failed("nothing is defined that could be claimed, or its project is not counted yet");
+    }
+    if let Some(before) = before {
+        return growth::check(before, claim, writing.namespace, view).or_else(|why| failed(&why));
     }
     match Parts::read(claim, &Catalog::of(view)).invalid.first() {
         Some(invalid) => failed(&format!("{} ({})", invalid.message, invalid.reason)),

@@ -4,8 +4,8 @@
 //! Start reading at [`effective`]: all grants of a project, or of an organization, come to one EffectiveQuotaGrant, which is the
 //! policy. [`table`] says which of its accounts a request is charged on, [`charging`] makes accounts and a rule of it, so that a claim
 //! is a subject that waits in line, oldest first, until all of it fits. [`catalog`] are the definitions, [`units`] what amounts mean,
-//! [`limits`] and [`selector`] what a grant says, [`entity`] which namespaces are whose, [`claim`] what is asked for,
-//! [`claim_status`] and [`grant_status`] what is told, [`metered`] what meters take off limits, [`records`] what is written down.
+//! [`limits`] and [`selector`] what a grant says, [`entity`] which namespaces are whose, [`claim`] what is asked for, [`growth`]
+//! what is asked for anew, [`claim_status`] and [`grant_status`] what is told, [`metered`] what meters take off limits, [`records`] what is written down.
 //!
 //! What is decided once:
 //!
@@ -28,6 +28,7 @@ mod effective;
 mod entity;
 mod grant_policy;
 mod grant_status;
+mod growth;
 mod limits;
 pub mod loops;
 mod metered;
@@ -180,7 +181,11 @@ impl Family for Datum {
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
         match change.resource {
             resource if DEFINITIONS.is(resource) => catalog::check(change, view),
-            resource if CLAIMS.is(resource) => company::check(change, view),
+            resource if CLAIMS.is(resource) => {
+                company::check(change, view)?;
+                let Some(new) = change.new else { return Ok(()) };
+                growth::check(change.old, new, change.namespace, view).map_err(Refusal::forbidden)
+            }
             resource if EFFECTIVE.is(resource) => effective::check(change, view),
             resource if ORGANIZATIONS.is(resource) => grant_policy::check_home(change, view),
             _ => Ok(()),

@@ -11,7 +11,7 @@ use quantity::Amount;
 use serde_json::{Map, Value, json};
 
 use super::catalog::{Catalog, as_text};
-use super::claim::is_released;
+use super::claim::{dimensions_of, is_released};
 use super::entity::Entities;
 use crate::{Book, Change, Record, RefusedNote, View};
 
@@ -80,12 +80,7 @@ fn has(claim: &Value) -> Has {
     }
     let mut amounts = BTreeMap::new();
     for entry in items(claim, &["spec", "resources"]) {
-        let mut dimensions = BTreeMap::new();
-        for source in [at(claim, &["spec", "dimensions"]), at(entry, &["dimensions"])] {
-            for (key, value) in source.and_then(Value::as_object).into_iter().flatten() {
-                dimensions.insert(key.clone(), value.as_str().unwrap_or_default().to_owned());
-            }
-        }
+        let dimensions = dimensions_of(entry, claim);
         let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
         amounts.entry((text(entry, &["name"]).to_owned(), dimensions)).or_insert_with(Vec::new).push(quantity);
     }

@@ -72,6 +72,14 @@ pub enum Cover<'a> {
     Nobody { reason: &'static str, message: String },
 }
 
+/// On which buckets a request is counted.
+pub struct Counted<'a> {
+    /// Whether it may be granted, as far as this table knows.
+    pub is_covered: bool,
+    /// The narrowest first, and whether each has a say.
+    pub buckets: Vec<(&'a Limited, &'a BucketAccount, bool)>,
+}
+
 impl Table {
     pub fn read(name: &str, object: &Value, catalog: Arc<Catalog>) -> Table {
         let entity = Entity::of_object_name(name).unwrap_or_else(|| Entity::project(name));
@@ -162,14 +170,36 @@ impl Table {
 
     /// Who charges a request of a claim in a namespace.
     pub fn cover(&self, claim: &Claim, request: &Request, namespace: &str) -> Cover<'_> {
+        self.cover_by(claim.grant.as_ref(), request, namespace)
+    }
+
+    /// Where a request is counted. One that names a grant which is gone, or says nothing of it any more, is granted by nobody; what
+    /// was granted of it is counted as if no grant were named.
+    pub fn counted(&self, claim: &Claim, request: &Request, namespace: &str) -> Counted<'_> {
+        let cover = self.cover(claim, request, namespace);
+        let is_covered = !matches!(cover, Cover::Nobody { .. });
+        let cover = match claim.grant {
+            Some(_) if !is_covered => self.cover_by(None, request, namespace),
+            _ => cover,
+        };
+        let Cover::Here(limited, dimensions) = cover else { return Counted { is_covered, buckets: Vec::new() } };
+        let buckets = limited.matching(&dimensions).map(|(bucket, decides)| (limited, bucket, decides));
+        Counted { is_covered, buckets: buckets.collect() }
+    }
+
+    fn cover_by(&self, grant: Option<&(String, String)>, request: &Request, namespace: &str) -> Cover<'_> {
         let name = &request.name;
         let nobody = |reason, message: String| Cover::Nobody { reason, message };
         let undefined = || nobody("UnknownResourceName", format!("no ServiceQuotaDefinition defines {name:?}"));
         let Some((project, lists)) = self.namespaces.get(namespace) else { return Cover::Elsewhere };
         let limited = self.resources.get(name);
-        let limited = match (self.entity.level, &claim.grant) {
-            (Level::Organization, Some(grant)) if !self.grants.contains(grant) => return Cover::Elsewhere,
-            (Level::Organization, None) if lists.contains(name) => return Cover::Elsewhere,
+        let limited = match (self.entity.level, grant) {
+            // A grant that is none of its own is the project's to know of, or is gone: then it is counted as if none were named.
+            (Level::Organization, grant)
+                if lists.contains(name) && !grant.is_some_and(|grant| self.grants.contains(grant)) =>
+            {
+                return Cover::Elsewhere;
+            }
             (Level::Organization, _) => match limited {
                 Some(limited) => limited,
                 None if self.listed.contains(name) => return undefined(),
@@ -275,7 +305,10 @@ impl Table {
 
 impl Limited {
     /// The buckets that match, and whether each has a say.
-    pub fn matching<'a>(&'a self, dimensions: &'a Dimensions) -> impl Iterator<Item = (&'a BucketAccount, bool)> {
+    fn matching<'a, 'b>(
+        &'a self,
+        dimensions: &'b Dimensions,
+    ) -> impl Iterator<Item = (&'a BucketAccount, bool)> + use<'a, 'b> {
         let matching = self.buckets.iter().filter(|bucket| bucket.selector.matches(dimensions));
         matching.enumerate().map(|(place, bucket)| (bucket, place == 0 || self.policy == BucketPolicy::AllMatching))
     }

@@ -73,18 +73,47 @@ fn random_claim(dice: &mut Dice) -> Value {
     }
     let requests: Vec<(&str, &str)> = requests.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
     let location = dice.of(&LOCATIONS);
-    claim(&requests, at(location, ""))
+    let mut claim = claim(&requests, at(location, ""));
+    if dice.below(8) == 0 {
+        claim["spec"]["grantRef"] = json!({"namespace": dice.of(&NAMESPACES), "name": format!("o{}", dice.below(6))});
+    }
+    claim
 }
 
 fn random_definition(dice: &mut Dice, name: &str) -> Value {
     let default = (dice.below(2) == 0).then(|| dice.below(6).to_string());
-    definition(name, "count", default.as_deref())
+    let mut definition = definition(name, "count", default.as_deref());
+    if dice.below(8) == 0 {
+        definition["spec"]["allowedDimensions"] = json!([TYPE]);
+    }
+    definition
 }
 
 /// One thing that happens; refusals are as good.
 fn happen(desk: &mut Desk, dice: &mut Dice) -> String {
     let (namespace, name) = (dice.of(&NAMESPACES), format!("o{}", dice.below(6)));
-    match dice.below(20) {
+    match dice.below(23) {
+        20..=22 => {
+            let all: Vec<Value> =
+                desk.all(&claims()).into_iter().filter(|claim| claim["status"]["phase"] == "Granted").collect();
+            if all.is_empty() {
+                return "nobody is granted anything".into();
+            }
+            let old = &all[usize::try_from(dice.below(all.len() as u64)).unwrap()];
+            let mut new = old.clone();
+            new.as_object_mut().unwrap().remove("status");
+            new["spec"]["dimensions"] = at(dice.of(&LOCATIONS), "");
+            if dice.below(3) == 0 {
+                new["spec"]["resources"][0]["quantity"] = json!((1 + dice.below(6)).to_string());
+            }
+            let (namespace, name) =
+                (old["metadata"]["namespace"].as_str().unwrap(), old["metadata"]["name"].as_str().unwrap());
+            format!(
+                "change {namespace}/{name} to {}: {:?}",
+                new["spec"],
+                desk.apply(&claims(), namespace, name, new.clone())
+            )
+        }
         0 => {
             let resource = dice.of(&RESOURCES);
             let object = resource.rsplit('/').next().unwrap();
@@ -145,6 +174,9 @@ fn narrowness(selector: &Value) -> usize {
 
 type Bucket = (Value, Option<i64>);
 
+/// Entity, resource and selector.
+type Key = (String, String, String);
+
 /// Buckets of a resource for an entity, the narrowest first, and whether all decide.
 fn buckets(
     grants: &[Value],
@@ -187,6 +219,8 @@ fn buckets(
 /// Everything that is stored, said plainly.
 struct World {
     defaults: BTreeMap<String, Option<i64>>,
+    /// Resources of which may be said where they are wanted.
+    located: BTreeSet<String>,
     grants: Vec<Value>,
     claims: Vec<Value>,
     project: BTreeMap<String, String>,
@@ -204,6 +238,7 @@ impl World {
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
         let mut world = World {
             defaults: BTreeMap::new(),
+            located: BTreeSet::new(),
             grants: desk.all(&grants()),
             claims: desk.all(&claims()),
             project: BTreeMap::new(),
@@ -211,7 +246,11 @@ impl World {
         };
         for one in desk.all(&definitions()) {
             let default = one["spec"]["defaultLimit"]["value"].as_str().map(|value| value.parse().unwrap());
-            world.defaults.insert(one["spec"]["resourceName"].as_str().unwrap().to_owned(), default);
+            let resource = one["spec"]["resourceName"].as_str().unwrap().to_owned();
+            if one["spec"]["allowedDimensions"].as_array().unwrap().contains(&json!(LOCATION)) {
+                world.located.insert(resource.clone());
+            }
+            world.defaults.insert(resource, default);
         }
         for one in desk.all(&resource("namespaces")) {
             let label = one["metadata"]["labels"]["resources.datumapis.com/project"].as_str();
@@ -224,36 +263,55 @@ impl World {
         world
     }
 
-    /// None where nobody covers the request.
-    fn charged(&self, claim: &Value, request: &Value) -> Option<Charged> {
+    /// Where a request is counted, if anywhere, and whether it may be granted.
+    fn charged(&self, claim: &Value, request: &Value) -> (Option<Charged>, bool) {
         let name = request["name"].as_str().unwrap();
-        let default = *self.defaults.get(name)?;
+        let Some(default) = self.defaults.get(name).copied() else { return (None, false) };
+        let may_say_where = self.located.contains(name);
         let project = &self.project[claim["metadata"]["namespace"].as_str().unwrap()];
+        let organization = self.organization.get(project);
         let own =
             buckets(&self.grants, "Project", project, name, default).map(|found| (format!("project-{project}"), found));
-        let theirs = || {
-            let organization = self.organization.get(project)?;
+        let theirs = organization.and_then(|organization| {
             let found = buckets(&self.grants, "Organization", organization, name, default)?;
             Some((format!("organization-{organization}"), found))
-        };
+        });
+        // All grants here speak of locations, and mean nothing where those are not allowed.
+        let is_sound = may_say_where || (own.is_none() && theirs.is_none());
         let fallback = || Some((format!("project-{project}"), (vec![(json!({}), Some(default?))], false)));
-        let (entity, (found, all_decide)) = own.or_else(theirs).or_else(fallback)?;
+        let of = |kind: &str, entity: Option<&String>| {
+            let reference = &claim["spec"]["grantRef"];
+            self.grants.iter().any(|grant| {
+                let of = &grant["spec"]["resourceRef"];
+                let is_named = ["namespace", "name"].iter().all(|field| grant["metadata"][*field] == reference[*field]);
+                is_named && of["kind"] == kind && entity.is_some_and(|entity| of["name"] == **entity)
+            })
+        };
+        let plain = || own.clone().or_else(|| theirs.clone()).or_else(fallback);
+        let (level, is_found) = match () {
+            () if claim["spec"]["grantRef"].is_null() => (plain(), true),
+            () if of("Project", Some(project)) && own.is_some() => (own.clone(), true),
+            () if of("Organization", organization) && theirs.is_some() => (theirs.clone(), true),
+            () => (plain(), false),
+        };
+        let Some((entity, (found, all_decide))) = level.filter(|_| is_sound) else { return (None, false) };
         let location = claim["spec"]["dimensions"][LOCATION].as_str();
         let matching = found.into_iter().filter(|(selector, _)| selects(selector, location));
         let buckets: Vec<_> = matching
             .enumerate()
             .map(|(place, (selector, limit))| (selector, limit, place == 0 || all_decide))
             .collect();
-        (!buckets.is_empty()).then_some(Charged { entity, buckets })
+        let is_covered = is_found && !buckets.is_empty() && (may_say_where || location.is_none());
+        ((!buckets.is_empty()).then_some(Charged { entity, buckets }), is_covered)
     }
 
     /// What is used of every bucket, by entity, resource and selector.
-    fn used(&self) -> BTreeMap<(String, String, String), i64> {
+    fn used(&self) -> BTreeMap<Key, i64> {
         let mut used = BTreeMap::new();
         for claim in self.claims.iter().filter(|claim| claim["status"]["phase"] == "Granted") {
             for request in claim["spec"]["resources"].as_array().unwrap() {
                 let amount: i64 = request["quantity"].as_str().unwrap().parse().unwrap();
-                let Some(charged) = self.charged(claim, request) else { continue };
+                let (Some(charged), _) = self.charged(claim, request) else { continue };
                 for (selector, ..) in charged.buckets {
                     let key =
                         (charged.entity.clone(), request["name"].as_str().unwrap().to_owned(), selector.to_string());
@@ -264,12 +322,45 @@ impl World {
         used
     }
 
-    /// Whether all of a claim fits now.
-    fn fits(&self, claim: &Value, used: &BTreeMap<(String, String, String), i64>) -> bool {
-        let mut more: BTreeMap<(String, String, String), (i64, Option<i64>)> = BTreeMap::new();
+    /// How much of a claim goes along on buckets that do not decide.
+    fn along(&self, claim: &Value) -> BTreeMap<Key, i64> {
+        let mut along = BTreeMap::new();
         for request in claim["spec"]["resources"].as_array().unwrap() {
             let amount: i64 = request["quantity"].as_str().unwrap().parse().unwrap();
-            let Some(charged) = self.charged(claim, request) else { return false };
+            let Some(Charged { entity, buckets }) = self.charged(claim, request).0 else { continue };
+            for (selector, ..) in buckets.into_iter().filter(|(.., decides)| !decides) {
+                let key = (entity.clone(), request["name"].as_str().unwrap().to_owned(), selector.to_string());
+                *along.entry(key).or_default() += amount;
+            }
+        }
+        along
+    }
+
+    /// How much of a claim each bucket decides about, with its limit; and how much of it nobody covers.
+    fn decided(&self, claim: &Value) -> (BTreeMap<Key, (i64, Option<i64>)>, BTreeMap<String, i64>) {
+        let (mut decided, mut uncovered) = (BTreeMap::new(), BTreeMap::new());
+        for request in claim["spec"]["resources"].as_array().unwrap() {
+            let (name, amount) = (request["name"].as_str().unwrap(), request["quantity"].as_str().unwrap());
+            let amount: i64 = amount.parse().unwrap();
+            let (charged, is_covered) = self.charged(claim, request);
+            if !is_covered {
+                *uncovered.entry(format!("{name} {}", claim["spec"]["dimensions"])).or_default() += amount;
+            }
+            let Some(Charged { entity, buckets }) = charged else { continue };
+            for (selector, limit, _) in buckets.into_iter().filter(|(.., decides)| *decides) {
+                let key = (entity.clone(), name.to_owned(), selector.to_string());
+                decided.entry(key).or_insert((0, limit)).0 += amount;
+            }
+        }
+        (decided, uncovered)
+    }
+
+    /// Whether all of a claim fits now.
+    fn fits(&self, claim: &Value, used: &BTreeMap<Key, i64>) -> bool {
+        let mut more: BTreeMap<Key, (i64, Option<i64>)> = BTreeMap::new();
+        for request in claim["spec"]["resources"].as_array().unwrap() {
+            let amount: i64 = request["quantity"].as_str().unwrap().parse().unwrap();
+            let (Some(charged), true) = self.charged(claim, request) else { return false };
             for (selector, limit, decides) in charged.buckets {
                 let key = (charged.entity.clone(), request["name"].as_str().unwrap().to_owned(), selector.to_string());
                 let entry = more.entry(key).or_insert((0, None));
@@ -289,12 +380,12 @@ fn granted(world: &World) -> BTreeSet<String> {
     granted.map(|claim| claim["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-fn storm(seed: u64, steps: usize) -> (usize, usize) {
+fn storm(seed: u64, steps: usize) -> (usize, usize, usize) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut desk = Desk::new();
     NAMESPACES.iter().for_each(|namespace| desk.namespace(namespace, &[]));
-    let mut before = BTreeSet::new();
-    let (mut grants_made, mut denials) = (0, 0);
+    let (mut before, mut earlier) = (BTreeSet::new(), Vec::new());
+    let (mut grants_made, mut denials, mut changes) = (0, 0, 0);
     let mut history = Vec::new();
     for step in 0..steps {
         history.push(happen(&mut desk, &mut dice));
@@ -321,9 +412,38 @@ fn storm(seed: u64, steps: usize) -> (usize, usize) {
                 }
             }
         }
+        // Of several that come in one after the other, those with a narrower bucket may lift a wider one over what it had left.
+        let mut lifted: BTreeMap<Key, i64> = BTreeMap::new();
+        for claim in &world.claims {
+            let uid = claim["metadata"]["uid"].as_str().unwrap();
+            if now.contains(uid) && !before.contains(uid) {
+                world.along(claim).into_iter().for_each(|(key, amount)| *lifted.entry(key).or_default() += amount);
+            }
+        }
+        let fits = |key: &Key, limit: Option<i64>| {
+            limit.is_none_or(|limit| used[key] - lifted.get(key).copied().unwrap_or_default() <= limit)
+        };
         for claim in &world.claims {
             let uid = claim["metadata"]["uid"].as_str().unwrap();
             let is_granted = now.contains(uid);
+            let known = earlier.iter().find(|one: &&Value| one["metadata"]["uid"] == uid);
+            if let Some(known) =
+                known.filter(|known| is_granted && before.contains(uid) && known["spec"] != claim["spec"])
+            {
+                // It was granted and became another: what it asks anew has to be there.
+                changes += 1;
+                let ((had, lacked), (has, lacks)) = (world.decided(known), world.decided(claim));
+                for (key, (amount, limit)) in has {
+                    let grew = amount > had.get(&key).map_or(0, |(amount, _)| *amount);
+                    assert!(
+                        !grew || limit.is_none_or(|limit| used[&key] <= limit),
+                        "{key:?} {known} {claim} {}",
+                        told()
+                    );
+                }
+                let grew = lacks.iter().find(|(key, amount)| *amount > lacked.get(*key).unwrap_or(&0));
+                assert!(grew.is_none(), "{grew:?} {known} {claim} {}", told());
+            }
             if !is_granted {
                 denials += 1;
                 assert!(!world.fits(claim, &used), "{claim} waits although it fits {}", told());
@@ -331,31 +451,32 @@ fn storm(seed: u64, steps: usize) -> (usize, usize) {
                 grants_made += 1;
                 // It came in now: no bucket that had a say is over its limit by it.
                 for request in claim["spec"]["resources"].as_array().unwrap() {
-                    let charged = world.charged(claim, request).unwrap_or_else(|| panic!("{claim} {}", told()));
+                    let (Some(charged), true) = world.charged(claim, request) else { panic!("{claim} {}", told()) };
                     for (selector, limit, decides) in charged.buckets {
                         let key = (
                             charged.entity.clone(),
                             request["name"].as_str().unwrap().to_owned(),
                             selector.to_string(),
                         );
-                        let within = limit.is_none_or(|limit| used[&key] <= limit);
-                        assert!(!decides || within, "{key:?} {limit:?} {claim} {}", told());
+                        assert!(!decides || fits(&key, limit), "{key:?} {limit:?} {claim} {}", told());
                     }
                 }
             }
         }
-        before = now;
+        (before, earlier) = (now, world.claims);
     }
-    (grants_made, denials)
+    (grants_made, denials, changes)
 }
 
 #[test]
 fn whatever_is_edited_everything_adds_up() {
-    let (mut granted, mut denied) = (0, 0);
-    for seed in 1..=40 {
-        let (more_granted, more_denied) = storm(seed, 120);
+    let (mut granted, mut denied, mut changed) = (0, 0, 0);
+    for seed in 1..=50 {
+        let (more_granted, more_denied, more_changed) = storm(seed, 120);
         granted += more_granted;
         denied += more_denied;
+        changed += more_changed;
     }
-    assert!(granted > 300 && denied > 5000, "{granted} {denied}: the storm has to do both");
+    let all = (granted, denied, changed);
+    assert!(granted > 300 && denied > 5000 && changed > 100, "{all:?}: the storm has to do all of it");
 }

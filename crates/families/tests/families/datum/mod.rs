@@ -9,6 +9,7 @@ mod buckets;
 mod claims;
 mod company;
 mod edits;
+mod growth;
 mod levels;
 mod measured;
 mod meters;
