@@ -59,6 +59,22 @@ fn trigger_columns() -> Value {
     ])
 }
 
+/// A policy that makes something of a template when objects appear.
+fn creation_policy(names: &Names, template: &str, made: Value) -> Value {
+    let made = json!({
+        "type": "object", "required": ["spec"], "properties": {"metadata": metadata(), "spec": made},
+    });
+    let spec = json!({
+        "type": "object",
+        "required": ["trigger", "target"],
+        "properties": {
+            "disabled": switch(), "trigger": trigger(),
+            "target": {"type": "object", "required": [template], "properties": {template: made}},
+        },
+    });
+    definition(names, spec, status(), trigger_columns())
+}
+
 fn claim_policy() -> Value {
     let resource = json!({
         "type": "object",
@@ -77,54 +93,16 @@ fn claim_policy() -> Value {
             },
         },
     });
-    let template = json!({
-        "type": "object", "required": ["spec"], "properties": {"metadata": metadata(), "spec": claim},
-    });
-    let spec = json!({
-        "type": "object",
-        "required": ["trigger", "target"],
-        "properties": {
-            "disabled": switch(), "trigger": trigger(),
-            "target": {
-                "type": "object", "required": ["resourceClaimTemplate"],
-                "properties": {"resourceClaimTemplate": template},
-            },
-        },
-    });
-    let names = Names {
-        group: GROUP,
-        kind: "ClaimCreationPolicy",
-        plural: "claimcreationpolicies",
-        short: &["ccp"],
-        scope: "Cluster",
-    };
-    definition(&names, spec, status(), trigger_columns())
+    let (kind, plural) = ("ClaimCreationPolicy", "claimcreationpolicies");
+    let names = Names { group: GROUP, kind, plural, short: &["ccp"], scope: "Cluster" };
+    creation_policy(&names, "resourceClaimTemplate", claim)
 }
 
 fn grant_policy() -> Value {
     let grant = json!({"type": "object", "required": ["limits"], "properties": {"limits": limits()}});
-    let template = json!({
-        "type": "object", "required": ["spec"], "properties": {"metadata": metadata(), "spec": grant},
-    });
-    let spec = json!({
-        "type": "object",
-        "required": ["trigger", "target"],
-        "properties": {
-            "disabled": switch(), "trigger": trigger(),
-            "target": {
-                "type": "object", "required": ["resourceGrantTemplate"],
-                "properties": {"resourceGrantTemplate": template},
-            },
-        },
-    });
-    let names = Names {
-        group: GROUP,
-        kind: "GrantCreationPolicy",
-        plural: "grantcreationpolicies",
-        short: &["gcp"],
-        scope: "Cluster",
-    };
-    definition(&names, spec, status(), trigger_columns())
+    let (kind, plural) = ("GrantCreationPolicy", "grantcreationpolicies");
+    let names = Names { group: GROUP, kind, plural, short: &["gcp"], scope: "Cluster" };
+    creation_policy(&names, "resourceGrantTemplate", grant)
 }
 
 fn plan() -> Value {
