@@ -8,6 +8,7 @@ use kinds::fields::{at, given, text};
 use rules::GroupResource;
 use serde_json::{Map, Value, json};
 
+use super::made::{self, templated, templates};
 use super::template::{Inputs, Template};
 use super::trigger::Trigger;
 use super::{CLAIM_POLICIES, GROUP, VERSION};
@@ -57,9 +58,9 @@ impl ClaimPolicy {
         let name =
             at_template(&["metadata", "name"]).and_then(Value::as_str).unwrap_or("{{ object.metadata.name }}-claim");
         let claim_name = templated(name, &metadata.child("name"), &mut errors);
-        let labels = at_template(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
-        let annotations =
-            templates(at_template(&["metadata", "annotations"]), &metadata.child("annotations"), &mut errors);
+        let base = at(object, &["spec", "target", "resourceClaimTemplate"]);
+        let labels = made::labels(base, &metadata, &mut errors);
+        let annotations = made::annotations(base, &metadata, &mut errors);
         let claim = template.child("spec");
         let dimensions = templates(at_template(&["spec", "dimensions"]), &claim.child("dimensions"), &mut errors);
         let listed = at_template(&["spec", "resources"]).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -145,22 +146,6 @@ impl ClaimPolicy {
         }
         Ok((name, object))
     }
-}
-
-fn templated(text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Template {
-    Template::read(text).unwrap_or_else(|why| {
-        errors.push(FieldError::invalid(path, text, why));
-        Template::read("").expect("nothing is wrong with nothing")
-    })
-}
-
-fn templates(map: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Vec<(String, Template)> {
-    let entries = map.and_then(Value::as_object).into_iter().flatten();
-    let entries = entries.map(|(key, value)| {
-        let source = value.as_str().unwrap_or_default();
-        (key.clone(), templated(source, &path.key(key), errors))
-    });
-    entries.collect()
 }
 
 /// A policy as it is stored. One that cannot be read any more refuses whatever it would have looked at: it is not known what it asks.

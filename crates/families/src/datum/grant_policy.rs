@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::claim_policy::POLICY_LABEL;
 use super::entity::{Entity, Level, plan_of, project_of};
+use super::made;
 use super::template::{Inputs, Template};
 use super::trigger::{Speaks, Trigger};
 use super::{GRANT_POLICIES, GRANTS, GROUP, NAMESPACES, ORGANIZATIONS, PLANS, PROJECTS, RESOURCES_GROUP, VERSION};
@@ -57,18 +58,9 @@ impl GrantPolicy {
             let place = template.child("spec");
             errors.push(FieldError::required(place.child("limits"), "what is granted"));
         }
-        let labels = given_at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
-        let mut annotations = Vec::new();
         let place = template.child("metadata");
-        for (key, value) in given_at(&["metadata", "annotations"]).and_then(Value::as_object).into_iter().flatten() {
-            match Template::read(value.as_str().unwrap_or_default()) {
-                Ok(template) => annotations.push((key.clone(), template)),
-                Err(why) => {
-                    let place = place.child("annotations");
-                    errors.push(FieldError::invalid(place.key(key), value.clone(), why));
-                }
-            }
-        }
+        let labels = made::labels(base, &place, &mut errors);
+        let annotations = made::annotations(base, &place, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -133,11 +125,14 @@ fn is_owned(namespace: &Value, owner: &Value) -> bool {
     items(namespace, &["metadata", "ownerReferences"]).iter().any(|one| text(one, &["uid"]) == uid)
 }
 
-/// A project whose namespace would be an organization's home has none.
-pub fn project_errors(name: &str) -> Vec<FieldError> {
-    let is_taken = name.starts_with(ORGANIZATION_NAMESPACE);
-    let why = format!("names that begin with {ORGANIZATION_NAMESPACE:?} are those of organizations' namespaces");
-    is_taken.then(|| FieldError::invalid("metadata.name", name, why)).into_iter().collect()
+/// What is wrong with the name of a project or an organization. A project whose namespace would be an organization's home has none.
+pub fn name_errors(entity: &Entity) -> Vec<FieldError> {
+    let mut errors = made::home_errors(&entity.name, &home(entity));
+    if entity.level == Level::Project && entity.name.starts_with(ORGANIZATION_NAMESPACE) {
+        let why = format!("names that begin with {ORGANIZATION_NAMESPACE:?} are those of organizations' namespaces");
+        errors.push(FieldError::invalid("metadata.name", entity.name.as_str(), why));
+    }
+    errors
 }
 
 /// A new organization does not take over a namespace that somebody made before.

@@ -31,6 +31,7 @@ mod grant_status;
 mod growth;
 mod limits;
 pub mod loops;
+mod made;
 mod metered;
 mod metrics;
 mod policy_definitions;
@@ -218,7 +219,7 @@ impl Family for Datum {
         if leaves || is_same {
             return Remarks::default();
         }
-        let errors = match request.resource {
+        let mut errors = match request.resource {
             resource if DEFINITIONS.is(resource) => catalog::validate(request.object, request.old),
             resource if CLAIMS.is(resource) => claim::validate(request.object),
             resource if GRANTS.is(resource) => grant_errors(request.object),
@@ -227,9 +228,18 @@ impl Family for Datum {
                 grant_policy::GrantPolicy::read(request.object).err().unwrap_or_default()
             }
             resource if PLANS.is(resource) => grant_policy::plan_errors(request.object),
-            resource if PROJECTS.is(resource) && request.old.is_none() => grant_policy::project_errors(request.name),
+            resource if PROJECTS.is(resource) && request.old.is_none() => {
+                grant_policy::name_errors(&entity::Entity::project(request.name))
+            }
+            resource if ORGANIZATIONS.is(resource) && request.old.is_none() => {
+                grant_policy::name_errors(&entity::Entity::organization(request.name))
+            }
             _ => Vec::new(),
         };
+        let makes = [CLAIM_POLICIES, GRANT_POLICIES, PLANS].iter().any(|one| one.is(request.resource));
+        if makes && request.old.is_none() {
+            errors.extend(made::maker_errors(request.name));
+        }
         errors.into()
     }
 

@@ -220,3 +220,58 @@ fn a_project_has_a_namespace_and_the_grants_of_its_plan() {
     desk.delete(&plans(), "", "free").unwrap();
     assert_eq!(desk.names(&grants()), Vec::<String>::new());
 }
+
+#[test]
+fn nothing_is_made_that_could_not_be_written() {
+    let organizations = || resource("organizations.resources.datumapis.com");
+    let mut desk = desk();
+    let long = |count: usize| "x".repeat(count);
+    for (of, name, why) in [
+        (projects(), "a.b".to_owned(), "names of namespaces"),
+        (projects(), long(64), "names of namespaces"),
+        (projects(), "organization-a".into(), "are those of organizations' namespaces"),
+        (organizations(), "a.b".into(), "names of namespaces"),
+        (organizations(), long(51), "names of namespaces"),
+        (plans(), long(64), "must be no more than 63 bytes"),
+    ] {
+        let refused = desk.apply(&of, "", &name, json!({"spec": {"limits": []}})).unwrap_err();
+        assert!(refused.starts_with("metadata.name: Invalid value") && refused.contains(why), "{name}: {refused}");
+    }
+    for (of, name) in [(projects(), long(63)), (organizations(), long(50))] {
+        desk.apply(&of, "", &name, json!({"spec": {}})).unwrap();
+    }
+    let trigger = |api: &str, kind: &str| json!({"resource": {"apiVersion": api, "kind": kind}});
+    let claims = |metadata: Value| {
+        let spec = json!({"resources": [{"name": COUNT, "quantity": "1"}]});
+        json!({"spec": {"trigger": trigger("v1", "ConfigMap"), "target": {"resourceClaimTemplate": {
+            "metadata": metadata, "spec": spec,
+        }}}})
+    };
+    let grants = |metadata: Value| {
+        let spec = json!({"limits": [limit(COUNT, &[("1", json!({}))])]});
+        let trigger = trigger("resources.datumapis.com/v1alpha1", "Project");
+        json!({"spec": {"trigger": trigger, "target": {"resourceGrantTemplate": {"metadata": metadata, "spec": spec}}}})
+    };
+    type Policy<'a> = &'a dyn Fn(Value) -> Value;
+    for (of, template, policy) in [
+        (claim_policies(), "resourceClaimTemplate", &claims as Policy<'_>),
+        (grant_policies(), "resourceGrantTemplate", &grants),
+    ] {
+        let refused = desk.apply(&of, "", &long(64), policy(json!({}))).unwrap_err();
+        assert!(refused.starts_with("metadata.name: Invalid value"), "{refused}");
+        for (metadata, place) in [
+            (json!({"labels": {"a b": "c"}}), "labels[a b]"),
+            (json!({"labels": {"a": "b c"}}), "labels[a]"),
+            (json!({"labels": {"a": long(64)}}), "labels[a]"),
+            (json!({"annotations": {"a b": "c"}}), "annotations[a b]"),
+            (json!({"annotations": {"a": "{{"}}), "annotations[a]"),
+        ] {
+            let refused = desk.apply(&of, "", "p", policy(metadata)).unwrap_err();
+            let expected = format!("spec.target.{template}.metadata.{place}: Invalid value");
+            assert!(refused.starts_with(&expected), "{expected}: {refused}");
+        }
+        let metadata =
+            json!({"labels": {"a": "b", "e": ""}, "annotations": {"Example.com/Why": "{{ object.metadata.name }}"}});
+        desk.apply(&of, "", &long(63), policy(metadata)).unwrap();
+    }
+}
