@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::number::json_nanos;
+use crate::number::{Fields, field, field_nanos};
 use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage};
 
 pub const KEY: &str = "x-api-key";
@@ -30,10 +30,10 @@ pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure>
 }
 
 fn rate(text: &str, empty_is_zero: bool) -> Result<i128, Failure> {
-    let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
-    match &answer["rate"] {
-        Value::Null => nothing(empty_is_zero),
-        rate => json_nanos(rate).ok_or_else(|| garbage(text)),
+    let answer: Fields<'_> = serde_json::from_str(text).map_err(|_| garbage(text))?;
+    match answer.get("rate").map(|rate| rate.get()) {
+        None | Some("null") => nothing(empty_is_zero),
+        Some(_) => field_nanos(&answer, "rate").ok_or_else(|| garbage(text)),
     }
 }
 
@@ -60,21 +60,21 @@ fn body(question: &Question) -> Value {
 }
 
 fn latest(text: &str, question: &Question, empty_is_zero: bool) -> Result<i128, Failure> {
-    let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
-    let groups = answer["clientMeters"].as_array().ok_or_else(|| garbage(text))?;
+    let answer: Fields<'_> = serde_json::from_str(text).map_err(|_| garbage(text))?;
+    let groups: Vec<Fields<'_>> = field(&answer, "clientMeters").ok_or_else(|| garbage(text))?;
     let (mut sum, mut found) = (0i128, false);
     for group in groups {
-        let info = &group["group"]["groupInfo"];
+        let info: Value = field(&group, "group").unwrap_or_default();
+        let info = &info["groupInfo"];
         let grouped = question.conditions.iter().filter(|(_, condition)| !matches!(condition, Condition::In(_)));
         if !grouped.into_iter().all(|(dimension, condition)| condition.holds(info[dimension].as_str())) {
             continue;
         }
-        let values = group["values"].as_array().ok_or_else(|| garbage(text))?;
+        let mut values: Vec<Fields<'_>> = field(&group, "values").ok_or_else(|| garbage(text))?;
         // Hours in which nothing was told are filled with nothing, and the one that has begun is such a one at first: what was
         // used in the hour before it is used until something else is told.
-        let mut values: Vec<&Value> = values.iter().collect();
-        values.sort_by_key(|one| std::cmp::Reverse(one["secondsSinceEpochUtc"].as_i64()));
-        let latest = values.iter().take(INTERVALS).map(|one| json_nanos(&one["value"]).ok_or_else(|| garbage(text)));
+        values.sort_by_key(|one| std::cmp::Reverse(field::<i64>(one, "secondsSinceEpochUtc")));
+        let latest = values.iter().take(INTERVALS).map(|one| field_nanos(one, "value").ok_or_else(|| garbage(text)));
         let Some(nanos) = latest.collect::<Result<Vec<i128>, Failure>>()?.into_iter().max() else { continue };
         sum = sum.checked_add(nanos).ok_or_else(|| garbage(text))?;
         found = true;

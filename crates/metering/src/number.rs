@@ -1,5 +1,9 @@
 //! Numbers from their text, exactly.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
 /// A decimal number in billionths; what is finer is rounded up, so that nothing is measured for less than it is. None for what is no
 /// number (`NaN`, `+Inf`), is below zero, or is beyond counting.
 pub fn nanos(text: &str) -> Option<i128> {
@@ -40,13 +44,18 @@ pub fn nanos(text: &str) -> Option<i128> {
     kept.checked_add(i128::from(rest))
 }
 
-/// The number that a JSON value is, or spells.
-pub fn json_nanos(value: &serde_json::Value) -> Option<i128> {
-    match value {
-        serde_json::Value::Number(number) => nanos(&number.to_string()),
-        serde_json::Value::String(text) => nanos(text),
-        _ => None,
-    }
+/// The fields of a JSON object, each as it is written: a number that becomes a float on the way would be another.
+pub type Fields<'a> = BTreeMap<String, &'a RawValue>;
+
+/// The number that a field is, or spells.
+pub fn field_nanos(fields: &Fields<'_>, name: &str) -> Option<i128> {
+    let written = fields.get(name)?.get();
+    nanos(written.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(written))
+}
+
+/// What a field is, if it is of that kind.
+pub fn field<'a, T: serde::Deserialize<'a>>(fields: &Fields<'a>, name: &str) -> Option<T> {
+    serde_json::from_str(fields.get(name)?.get()).ok()
 }
 
 #[cfg(test)]
@@ -81,8 +90,10 @@ mod tests {
         ] {
             assert_eq!(nanos(text), expected, "{text}");
         }
-        assert_eq!(json_nanos(&serde_json::json!(12.5)), Some(12_500_000_000));
-        assert_eq!(json_nanos(&serde_json::json!("12.5")), Some(12_500_000_000));
-        assert_eq!(json_nanos(&serde_json::json!(null)), None);
+        let fields = "{\"a\": 9007199254740993.0, \"b\": \"12.5\", \"c\": null, \"d\": \"1\\n\", \"e\": 0.1}";
+        let fields: Fields<'_> = serde_json::from_str(fields).unwrap();
+        let read = ["a", "b", "c", "d", "e", "f"].map(|name| field_nanos(&fields, name));
+        let (long, short) = (Some(9_007_199_254_740_993 * NANOS), Some(12_500_000_000));
+        assert_eq!(read, [long, short, None, None, Some(100_000_000), None]);
     }
 }

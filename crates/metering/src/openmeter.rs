@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::number::json_nanos;
+use crate::number::{Fields, field, field_nanos};
 use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage};
 
 pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure> {
@@ -32,16 +32,17 @@ fn path(question: &Question) -> String {
 }
 
 fn read(text: &str, question: &Question, empty_is_zero: bool) -> Result<i128, Failure> {
-    let answer: Value = serde_json::from_str(text).map_err(|_| garbage(text))?;
-    let rows = answer["data"].as_array().ok_or_else(|| garbage(text))?;
+    let answer: Fields<'_> = serde_json::from_str(text).map_err(|_| garbage(text))?;
+    let rows: Vec<Fields<'_>> = field(&answer, "data").ok_or_else(|| garbage(text))?;
     let is_single = |condition: &Condition| matches!(condition, Condition::In(values) if values.len() == 1);
     let (mut sum, mut found) = (0i128, false);
     for row in rows {
+        let groups: Value = field(&row, "groupBy").unwrap_or_default();
         let grouped = question.conditions.iter().filter(|(_, condition)| !is_single(condition));
-        if !grouped.into_iter().all(|(dimension, condition)| condition.holds(row["groupBy"][dimension].as_str())) {
+        if !grouped.into_iter().all(|(dimension, condition)| condition.holds(groups[dimension].as_str())) {
             continue;
         }
-        let nanos = json_nanos(&row["value"]).ok_or_else(|| garbage(text))?;
+        let nanos = field_nanos(&row, "value").ok_or_else(|| garbage(text))?;
         sum = sum.checked_add(nanos).ok_or_else(|| garbage(text))?;
         found = true;
     }

@@ -6,7 +6,7 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::number::json_nanos;
+use crate::number::nanos;
 use crate::{Condition, Failure, Meter, Question, Reading, escaped, garbage, short};
 
 pub async fn ask(meter: &Meter, question: &Question) -> Result<Reading, Failure> {
@@ -63,7 +63,7 @@ fn read(text: &str) -> Result<Option<Reading>, Failure> {
     let part = |name: &str| -> Result<i128, Failure> {
         let mut parts = result.iter().filter(|one| one["metric"][PART] == name);
         match (parts.next(), parts.next()) {
-            (Some(one), None) => json_nanos(&one["value"][1]).ok_or_else(|| garbage(text)),
+            (Some(one), None) => one["value"][1].as_str().and_then(nanos).ok_or_else(|| garbage(text)),
             _ => Err(garbage(text)),
         }
     };

@@ -110,6 +110,20 @@ async fn openmeter_tells_the_total_of_a_subject() {
 }
 
 #[tokio::test]
+async fn every_digit_of_a_number_counts() {
+    // As a float it would be one less.
+    let body = "{\"rate\": 9007199254740993.0, \"data\": [{\"value\": 9007199254740993.0}],
+        \"clientMeters\": [{\"values\": [{\"secondsSinceEpochUtc\": 2, \"value\": 9007199254740993.0}]}]}";
+    for (service, label) in
+        [(Service::Amberflo, "customerId"), (Service::Amberflo, "tenant"), (Service::OpenMeter, "subject")]
+    {
+        let (url, _) = serve(200, body).await;
+        let answer = meter(service, &url).ask(&question("bytes", label, &[])).await;
+        assert_eq!(answer.map(|one| one.nanos), Ok(9_007_199_254_740_993_000_000_000), "{service:?} {label}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_answer_is_no_number() {
     for service in [Service::Prometheus, Service::Amberflo, Service::OpenMeter] {
         for (status, body, may_help) in [
