@@ -10,7 +10,7 @@ use rules::policy_name;
 use serde_json::{Map, Value, json};
 
 use super::catalog::Catalog;
-use super::claim::{Claim, Invalid, Parts, Request};
+use super::claim::{Claim, Invalid, Parts, Request, is_released};
 use super::effective;
 use super::entity::{Entities, Entity};
 use super::metered::{self, OnUnavailable, Sample, Samples};
@@ -63,6 +63,10 @@ fn state(claim: &Value, view: &dyn View) -> State {
     if is_granted(subject, &held, view) {
         let project = held.first().map(|one| one.table.entity.name.clone()).unwrap_or_default();
         return State::Granted { resources: granted(&read, namespace, &held), project };
+    }
+    if is_released(claim) {
+        let message = "It is on its way out, and has let go of what it had.".into();
+        return State::Pending { reason: "PendingQuotaCheck", message };
     }
     if let Some(invalid) = invalid.into_iter().next() {
         return State::Invalid(invalid);

@@ -195,6 +195,8 @@ fn deletion_releases_through_the_finalizer() {
     assert_eq!(desk.phase("proj-abc", "b"), "Granted/QuotaAvailable", "it is let go of at once");
     let left = desk.projected(&claims(), "proj-abc", "a");
     assert_eq!(left["metadata"]["finalizers"], json!(["example.com/mine"]), "somebody else still holds it");
+    assert_eq!(desk.phase("proj-abc", "a"), "Pending/PendingQuotaCheck", "nobody provisions by it any more");
+    assert_eq!(desk.message("proj-abc", "a"), "It is on its way out, and has let go of what it had.");
 }
 
 #[test]
