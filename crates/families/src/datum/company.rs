@@ -57,7 +57,7 @@ fn made_of(subject: SubjectId, view: &dyn View) -> Vec<Made> {
 /// The claims that an object comes with.
 pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {
     let policies = policies_of(writing.resource, view);
-    if policies.is_empty() {
+    if policies.is_empty() || only_leaves(writing) {
         return Ok(Company::default());
     }
     let (user, request) = told(writing);
@@ -114,6 +114,26 @@ pub fn company(writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusa
         company.with.push(Companion { resource: CLAIMS.resource(), number, name, object, quota: None });
     }
     Ok(company)
+}
+
+/// What an object changes that is on its way out, and asks for nothing by that.
+const OF_LEAVING: [&str; 6] =
+    ["deletionTimestamp", "deletionGracePeriodSeconds", "finalizers", "managedFields", "resourceVersion", "generation"];
+
+/// Whether an object is on its way out, and nothing else becomes of it by this write: that is nobody's to keep it from, whatever its
+/// policies say by now. What it has it keeps until it is gone; one that changes on its way is asked like others.
+fn only_leaves(writing: &Writing<'_>) -> bool {
+    let Some(old) = writing.old.filter(|_| given(writing.object, &["metadata", "deletionTimestamp"]).is_some()) else {
+        return false;
+    };
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|field, _| !OF_LEAVING.contains(&field.as_str()));
+        }
+        object
+    };
+    rest(old) == rest(writing.object)
 }
 
 /// The name of the claim that a policy wants for an object, and the claim with what is asked for in it; none where that is nothing, as of

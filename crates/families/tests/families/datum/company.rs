@@ -355,3 +355,47 @@ fn two_policies_make_two_claims_or_none() {
     desk.thing("c", "gold").unwrap_err();
     assert_eq!(desk.drawn("project-proj-abc", COUNT), "3/4");
 }
+
+#[test]
+fn nothing_that_policies_say_keeps_an_object_from_going() {
+    for now in ["cannot be read", "cannot be evaluated", "asks for more", "is counted by nobody"] {
+        let mut desk = two();
+        let mut sized = policy(&[], NAME);
+        sized["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"] =
+            json!("{{ object.data.tier }}");
+        desk.thing("before", "1").unwrap();
+        desk.apply(&claim_policies(), "", "p", sized.clone()).unwrap();
+        desk.thing("a", "1").unwrap();
+        match now {
+            "cannot be read" => desk.store(&claim_policies(), "", "q", policy(&["object.data.tier >"], NAME)),
+            "cannot be evaluated" => {
+                desk.apply(&claim_policies(), "", "p", policy(&["object.data.none == 'a'"], NAME)).unwrap();
+            }
+            "asks for more" => {
+                sized["spec"]["target"]["resourceClaimTemplate"]["spec"]["resources"][0]["quantity"] =
+                    json!("{{ object.data.tier }}0");
+                desk.apply(&claim_policies(), "", "p", sized).unwrap();
+            }
+            _ => desk.delete(&definitions(), "", "count").unwrap(),
+        }
+        for name in ["before", "a"] {
+            // As it is deleted while somebody holds it, held by another, and let go of.
+            let leaving = |finalizers: Value, tier: &str| {
+                let metadata = json!({
+                    "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0, "finalizers": finalizers,
+                });
+                json!({"metadata": metadata, "data": {"tier": tier}})
+            };
+            for finalizers in [json!(["x.example.com/a", "x.example.com/b"]), json!(["x.example.com/b"])] {
+                desk.apply(&things(), "proj-abc", name, leaving(finalizers, "1")).unwrap();
+            }
+            let refused = desk.apply(&things(), "proj-abc", name, leaving(json!(["x.example.com/b"]), "9"));
+            assert!(refused.is_err(), "{now}: nobody grows on his way out");
+            if name == "a" {
+                assert!(desk.made().contains(&"a-claim".to_owned()), "{now}: it has what it had until it is gone");
+            }
+            desk.delete(&things(), "proj-abc", name).unwrap();
+        }
+        assert!(!desk.made().contains(&"a-claim".to_owned()), "{now}");
+    }
+}
