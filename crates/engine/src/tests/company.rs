@@ -63,7 +63,11 @@ impl Family for Fair {
             "metadata": {"name": name, "namespace": writing.namespace, "annotations": {"for": writing.object["metadata"]["uid"]}},
             "spec": {"seats": seats},
         });
-        let with = vec![Companion { resource: TICKETS.resource(), number: 0, name, object, quota: None }];
+        let ticket = |number: usize| {
+            let (name, object) = (name.clone(), object.clone());
+            Companion { resource: TICKETS.resource(), number, name, object, quota: None }
+        };
+        let with = (0..1 + usize::from(writing.object["spec"]["comes_twice"] == true)).map(ticket).collect();
         Ok(Company { with, without: Vec::new() })
     }
 
@@ -126,6 +130,21 @@ fn an_object_and_what_it_comes_with_are_one() {
     let mut bench = bench.restart();
     bench.delete("configmaps", "one").unwrap();
     assert_eq!((bench.tickets(), bench.taken("seats"), bench.taken("visitors")), (Vec::new(), 0, 0));
+    bench.audit();
+}
+
+#[test]
+fn nothing_comes_twice_under_one_name() {
+    let mut bench = open(9);
+    bench.visit("one", 1).unwrap();
+    let before = bench.traces().but_for_refusals();
+    let twice = json!({"spec": {"seats": 2, "comes_twice": true}});
+    let refused = bench.create("", "configmaps", "a", "two", twice);
+    let Err(Refused::Said { refusal, .. }) = refused else { panic!("{refused:?}") };
+    assert!(refusal.message.starts_with("it comes with \"two-ticket\", which cannot be: another one"), "{refusal:?}");
+    let one = ObjectKey::new(GroupResource::core("configmaps"), "a", "one");
+    assert!(bench.change(&one, |one| one["spec"]["comes_twice"] = json!(true)).is_err());
+    assert_eq!(bench.traces().but_for_refusals(), before);
     bench.audit();
 }
 
