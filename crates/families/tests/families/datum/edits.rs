@@ -177,6 +177,9 @@ type Bucket = (Value, Option<i64>);
 /// Entity, resource and selector.
 type Key = (String, String, String);
 
+/// How much, and the limit of it.
+type Decided = BTreeMap<Key, (i64, Option<i64>)>;
+
 /// Buckets of a resource for an entity, the narrowest first, and whether all decide.
 fn buckets(
     grants: &[Value],
@@ -337,8 +340,8 @@ impl World {
     }
 
     /// How much of a claim each bucket decides about, with its limit; and how much of it nobody covers.
-    fn decided(&self, claim: &Value) -> (BTreeMap<Key, (i64, Option<i64>)>, BTreeMap<String, i64>) {
-        let (mut decided, mut uncovered) = (BTreeMap::new(), BTreeMap::new());
+    fn decided(&self, claim: &Value) -> (Decided, BTreeMap<String, i64>) {
+        let (mut decided, mut uncovered) = (Decided::new(), BTreeMap::new());
         for request in claim["spec"]["resources"].as_array().unwrap() {
             let (name, amount) = (request["name"].as_str().unwrap(), request["quantity"].as_str().unwrap());
             let amount: i64 = amount.parse().unwrap();
