@@ -23,6 +23,8 @@ use serde_json::Value;
 use crate::field_error::FieldError;
 use crate::names::NameRule;
 
+pub use pods::default_pod_level;
+
 /// What may differ from kind to kind.
 pub trait Strategy: Send + Sync {
     /// Fills in what clients may leave out. Runs on every write, before mutating admission and again after it.

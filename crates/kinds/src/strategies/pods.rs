@@ -138,7 +138,7 @@ impl Strategy for Pods {
 
 /// What a pod as a whole requests, where it states a limit and no request: what its containers request together, and its
 /// limit for what none of them does.
-fn default_pod_level(pod: &mut Value) {
+pub fn default_pod_level(pod: &mut Value) {
     let limits = pod.pointer("/spec/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
     if limits.is_empty() {
         return;

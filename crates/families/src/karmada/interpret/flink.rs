@@ -49,7 +49,8 @@ pub fn components(deployment: &Value) -> Result<Vec<Component>, String> {
         let key = format!("kubernetes.pod-template-file{rest}");
         return Err(format!("{} is a file that is not read here: use podTemplate", conf.place(&key)));
     }
-    let managers = count(at(deployment, &["spec", "jobManager", "replicas"]), 1, "spec.jobManager.replicas")?;
+    let standby = conf.count("kubernetes.jobmanager.replicas")?.unwrap_or(1);
+    let managers = count(at(deployment, &["spec", "jobManager", "replicas"]), standby, "spec.jobManager.replicas")?;
     let slots = conf.count(SLOTS)?.unwrap_or(1);
     if slots == 0 {
         return Err(format!("{} is 0: a task manager has a slot at least", conf.place(SLOTS)));

@@ -3,6 +3,7 @@
 use kinds::fields::{at, items, text};
 use kinds::resources::pod::pod_usage;
 use kinds::resources::quantity_of;
+use kinds::strategies::default_pod_level;
 use serde_json::{Map, Value, json};
 
 use super::super::binding::Requirements;
@@ -18,11 +19,22 @@ pub fn pods(template: Option<&Value>) -> Result<Option<Requirements>, String> {
             refuse_negative(container)?;
         }
     }
+    for stated in ["/resources/requests", "/resources/limits", "/overhead"] {
+        refuse_below_zero(spec.pointer(stated))?;
+    }
     let class = text(&spec, &["priorityClassName"]).to_owned();
-    let usage = pod_usage(&json!({ "spec": spec })).map_err(|error| error.to_string())?;
+    let mut pod = json!({ "spec": spec });
+    default_pod_level(&mut pod);
+    let of_all = pod_usage(&pod).map_err(|error| error.to_string())?;
+    // Clusters that do not know what is said of a pod as a whole add up its containers: the larger counts.
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("resources");
+    }
+    let of_each = pod_usage(&pod).map_err(|error| error.to_string())?;
     let mut request = Map::new();
-    for (name, measured) in usage.requests.iter() {
-        add(&mut request, name, measured.to_quantity())?;
+    for (name, measured) in of_all.requests.iter() {
+        let each = of_each.requests.get(name).filter(|each| each.amount > measured.amount);
+        add(&mut request, name, each.unwrap_or(measured).to_quantity())?;
     }
     Ok(Some(Requirements { resource_request: request, priority_class_name: class }))
 }
@@ -80,10 +92,13 @@ fn fill_requests(container: &mut Value) {
     }
 }
 
-/// One container's amount below zero would make the others' less.
 fn refuse_negative(container: &Value) -> Result<(), String> {
-    let requests = at(container, &["resources", "requests"]).and_then(Value::as_object);
-    for (name, value) in requests.into_iter().flatten() {
+    refuse_below_zero(at(container, &["resources", "requests"]))
+}
+
+/// One amount below zero would make the others' less.
+fn refuse_below_zero(list: Option<&Value>) -> Result<(), String> {
+    for (name, value) in list.and_then(Value::as_object).into_iter().flatten() {
         let amount = quantity_of(name, value).map_err(|error| error.to_string())?;
         if amount.amount().is_negative() {
             return Err(format!("{name} is {amount}: an amount is not below zero"));

@@ -65,6 +65,18 @@ fn numbers_of_tricksters_are_errors() {
     assert!(shown(&workload("Deployment", json!({"template": broken}))).starts_with("error: "));
 }
 
+#[test]
+fn job_managers_that_stand_by_are_counted() {
+    let conf = json!({"kubernetes.jobmanager.replicas": "3"});
+    let managers = |spec: Value| wants(&flink(spec), Reserve::Initial).unwrap().components[0].replicas;
+    assert_eq!(managers(json!({"flinkConfiguration": conf})), 3);
+    assert_eq!(
+        managers(json!({"flinkConfiguration": conf, "jobManager": {"replicas": 2}})),
+        2,
+        "the field comes first"
+    );
+}
+
 fn flink(spec: Value) -> Value {
     json!({"apiVersion": "flink.apache.org/v1beta1", "kind": "FlinkDeployment", "metadata": {"name": "f"}, "spec": spec})
 }
@@ -329,4 +341,32 @@ fn what_runs_pods_is_counted_by_whatever_kind() {
         let request = asked.components[0].replica_requirements.as_ref().unwrap();
         assert_eq!(request.resource_request["cpu"], "2");
     }
+}
+
+/// What a pod states as a whole counts as its server will count it: a limit without a request is one, and a request smaller than what
+/// its containers ask for helps nobody.
+#[test]
+fn what_a_pod_states_as_a_whole_is_counted() {
+    let with = |whole: Value, cpu: Value| {
+        let containers = json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
+        json!({"spec": {"resources": whole, "containers": containers}})
+    };
+    for (whole, cpu, expected) in [
+        (json!({"limits": {"cpu": "100", "memory": "1Gi"}}), Value::Null, "2x cpu=100 memory=1Gi"),
+        (json!({"limits": {"cpu": "100"}}), json!("1"), "2x cpu=1"),
+        (json!({"requests": {"cpu": "5"}, "limits": {"cpu": "100"}}), json!("1"), "2x cpu=5"),
+        (json!({"requests": {"cpu": "1m"}}), json!("7"), "2x cpu=7"),
+        (json!({"requests": {"cpu": "-1"}}), json!("7"), "error: cpu is -1: an amount is not below zero"),
+        (json!({"limits": {"cpu": "-1"}}), json!("7"), "error: cpu is -1: an amount is not below zero"),
+    ] {
+        let mut template = with(whole, cpu.clone());
+        if cpu.is_null() {
+            template["spec"]["containers"][0]["resources"] = json!({});
+        }
+        assert_eq!(shown(&workload("Deployment", json!({"replicas": 2, "template": template}))), expected);
+    }
+    let mut less = with(Value::Null, json!("7"));
+    less["spec"]["overhead"] = json!({"cpu": "-6"});
+    let said = shown(&workload("Deployment", json!({"template": less})));
+    assert_eq!(said, "error: cpu is -6: an amount is not below zero");
 }
