@@ -265,13 +265,12 @@ pub fn aggregate(template: &Value, told: &[(&str, &Value)]) -> Option<Value> {
         (Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController | Kind::Job, _) => {
             let mut status = Map::new();
             for field in ADDED {
-                let values = told.iter().filter_map(|(_, status)| status.get(field)?.as_i64()).collect::<Vec<_>>();
-                if !values.is_empty() {
-                    status
-                        .insert(field.into(), json!(values.iter().fold(0_i64, |sum, more| sum.saturating_add(*more))));
-                }
+                let values = told.iter().filter_map(|(_, status)| status.get(field)?.as_i64());
+                let sum = values.reduce(|sum, more| sum.saturating_add(more));
+                // What nobody tells is none: a number that was told before says nothing any more.
+                status.insert(field.into(), json!(sum));
             }
-            (!status.is_empty()).then_some(Value::Object(status))
+            Some(Value::Object(status))
         }
         (Kind::Flink | Kind::Spark, [(_, status)]) => Some(Value::clone(status)),
         _ => None,

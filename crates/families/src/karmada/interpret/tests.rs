@@ -302,7 +302,11 @@ fn statuses_are_added_up() {
     let deployment = workload("Deployment", json!({}));
     let (one, other) = (json!({"replicas": 2, "readyReplicas": 1}), json!({"replicas": 3, "note": "x"}));
     let told = [("m1", &one), ("m2", &other)];
-    assert_eq!(aggregate(&deployment, &told), Some(json!({"replicas": 5, "readyReplicas": 1})));
+    let status = aggregate(&deployment, &told).expect("a status");
+    assert_eq!((&status["replicas"], &status["readyReplicas"]), (&json!(5), &json!(1)));
+    // What nobody tells any more is taken back: zero is not told.
+    assert_eq!(status.get("availableReplicas"), Some(&Value::Null));
+    assert_eq!(aggregate(&deployment, &[]).expect("a status")["replicas"], Value::Null);
     assert_eq!(aggregate(&flink(json!({})), &told[..1]), Some(one.clone()));
     assert_eq!(aggregate(&flink(json!({})), &told), None);
 }
