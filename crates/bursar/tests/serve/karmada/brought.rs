@@ -1,10 +1,10 @@
 //! What is brought to a member is what its manifest says now: what is taken out of it goes, and so does a limit that others add.
 
-use kube::api::DynamicObject;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
-use super::fleet::{Fleet, until};
-use super::{edit, everything, flink, flinks, policies, quotas};
+use super::fleet::{Fleet, until, until_gone};
+use super::{api, bindings, deployment, deployments, edit, everything, flink, flinks, policies, quotas};
 
 /// A field that is taken out of a template goes from members, too: the quota counts it no more.
 #[tokio::test(flavor = "multi_thread")]
@@ -34,4 +34,45 @@ async fn a_limit_that_is_added_to_an_assignment_goes_again() {
     edit(&there, &resource_quotas, "q", json!({"spec": {"hard": {"pods": "0"}}})).await.expect("an edit");
     let is_mended = |one: &DynamicObject| one.data["spec"]["hard"] == json!({"cpu": "2"});
     until(&there, &resource_quotas, "q", is_mended).await;
+}
+
+/// Whoever may edit workloads in a member can neither have one run with more than is charged for it, nor make it forget where it
+/// came from.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_tampered_with_in_a_member_is_put_back() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4", "memory": "1Gi"}})).await;
+    fleet.create(&policies(), "p", everything("apps/v1", "Deployment")).await;
+    fleet.create(&deployments(), "web", deployment(2)).await;
+    let there = fleet.members[0].client.clone();
+    let is_well = |one: &DynamicObject| {
+        let containers = one.data["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+        let asks = |container: &serde_json::Value| container["resources"]["requests"] == json!({"cpu": "1"});
+        let is_ours = one.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("karmada.io/managed"));
+        containers.len() == 1 && containers.iter().all(asks) && is_ours
+    };
+    until(&there, &deployments(), "web", is_well).await;
+    fleet.until(&bindings(), "web-deployment", |one| super::fleet::condition(one, "FullyApplied") == "True").await;
+    let container = json!({"name": "more", "image": "i", "resources": {"requests": {"cpu": "50"}}});
+    for tampered in [
+        json!([{"op": "add", "path": "/spec/template/spec/containers/-", "value": container}]),
+        json!([{"op": "add", "path": "/spec/template/spec/initContainers", "value": [container]}]),
+        json!([{"op": "add", "path": "/spec/template/spec/containers/0/resources/requests/memory", "value": "64Gi"}]),
+        json!([{"op": "add", "path": "/spec/template/spec/containers/0/resources/limits", "value": {"memory": "64Gi"}}]),
+        json!([{"op": "remove", "path": "/metadata/labels"}]),
+        json!([{"op": "remove", "path": "/metadata/labels"}, {"op": "remove", "path": "/metadata/annotations"}]),
+    ] {
+        let patch = Patch::Json::<()>(serde_json::from_value(tampered.clone()).expect("a patch"));
+        let done = api(&there, &deployments()).patch("web", &PatchParams::default(), &patch).await;
+        let version = done.unwrap_or_else(|error| panic!("{tampered}: {error}")).metadata.resource_version;
+        until(&there, &deployments(), "web", |one| one.metadata.resource_version != version && is_well(one)).await;
+    }
+    // It is charged until it is gone from there, whatever it looks like by then.
+    fleet.members[0].cut_off();
+    let bare = Patch::Merge(json!({"metadata": {"labels": null, "annotations": null}}));
+    api(&there, &deployments()).patch("web", &PatchParams::default(), &bare).await.expect("an edit");
+    api(&fleet.client, &deployments()).delete("web", &DeleteParams::default()).await.expect("deleted");
+    fleet.members[0].reconnect();
+    until_gone(&fleet.client, &bindings(), "web-deployment").await;
+    assert!(api(&there, &deployments()).get_opt("web").await.expect("an answer").is_none());
 }

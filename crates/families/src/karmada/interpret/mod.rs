@@ -97,6 +97,17 @@ pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
     }
 }
 
+/// Which part of a template says what its pods ask for, where that may change while it is there.
+pub fn what_it_asks(template: &Value) -> Option<&'static str> {
+    match Kind::of(template) {
+        Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => Some("/spec/template"),
+        Kind::CronJob => Some("/spec/jobTemplate/spec/template"),
+        Kind::Flink | Kind::Spark => Some("/spec"),
+        // Of a Job and of a Pod it does not change.
+        Kind::Job | Kind::Pod | Kind::Other => None,
+    }
+}
+
 /// How many pods of a Job run at the same time.
 fn at_once(job: &Value) -> Result<u32, String> {
     let parallelism = count(at(job, &["spec", "parallelism"]), 1, "spec.parallelism")?;

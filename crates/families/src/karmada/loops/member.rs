@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::super::Settings;
-use super::super::interpret;
+use super::super::interpret::{self, Reserve};
 use super::detector::{covers, words};
 use super::heartbeat;
 use super::kind::{
@@ -33,6 +33,8 @@ struct Member {
     watch: Watch,
     /// What was brought there, by kind.
     brought: HashMap<(String, String), Mirror>,
+    /// The objects that are as they were brought, by uid, with their version and their manifest: to find that out takes a while.
+    intact: HashMap<String, String>,
 }
 
 pub async fn run(client: Client, member: Client, name: String, settings: Arc<Settings>) {
@@ -40,7 +42,7 @@ pub async fn run(client: Client, member: Client, name: String, settings: Arc<Set
     let works = watch.mirror(&client, &works(), &work_namespace(&name), watcher::Config::default());
     works.ready().await;
     let beat = heartbeat::run(client.clone(), member.clone(), name, settings, watch.bell());
-    let mut this = Member { client, member, works, watch, brought: HashMap::new() };
+    let mut this = Member { client, member, works, watch, brought: HashMap::new(), intact: HashMap::new() };
     let tend = async {
         loop {
             let is_settled = this.look().await;
@@ -60,7 +62,11 @@ impl Member {
     /// Looks at every Work; whether nothing has to be tried again.
     async fn look(&mut self) -> bool {
         let mut is_settled = true;
-        for work in self.works.all() {
+        let works = self.works.all();
+        if self.intact.len() > 1024.max(32 * works.len()) {
+            self.intact.clear();
+        }
+        for work in works {
             let is_suspended = work.data["spec"]["suspendDispatching"] == true;
             let done = match is_leaving(&work) {
                 true => self.withdraw(&work).await,
@@ -107,13 +113,14 @@ impl Member {
         let manifests = work.data["spec"]["workload"]["manifests"].as_array().cloned().unwrap_or_default();
         let (mut told, mut failures) = (Vec::new(), Vec::new());
         for (ordinal, manifest) in manifests.iter().enumerate() {
-            match self.apply(manifest).await {
+            match self.apply(work, manifest).await {
                 Applied::There(object, kind) => {
                     let live = whole(&object, &kind);
                     let mut entry = json!({
                         "identifier": {
                             "ordinal": ordinal, "group": kind.group, "version": kind.version, "kind": kind.kind,
                             "resource": kind.plural, "namespace": namespace_of(&object), "name": object.name_any(),
+                            "uid": object.metadata.uid,
                         },
                         "health": interpret::health(&live).name(),
                     });
@@ -122,7 +129,13 @@ impl Member {
                     }
                     told.push(entry);
                 }
-                Applied::Failed(why) => failures.push(why),
+                Applied::Failed(why) => {
+                    failures.push(why);
+                    // What it brought before is its own, whatever is known of it now.
+                    let before = work.data["status"]["manifestStatuses"].as_array().into_iter().flatten();
+                    let before = before.map(|one| &one["identifier"]).find(|one| one["ordinal"] == ordinal);
+                    told.extend(before.map(|identifier| json!({ "identifier": identifier })));
+                }
             }
         }
         let (is, reason, message) = match failures.is_empty() {
@@ -140,7 +153,7 @@ impl Member {
     }
 
     /// Makes one object in the member what its manifest says.
-    async fn apply(&mut self, manifest: &Value) -> Applied {
+    async fn apply(&mut self, work: &DynamicObject, manifest: &Value) -> Applied {
         let mirror = match self.kind(manifest).await {
             Ok(mirror) => mirror,
             Err(why) => return Applied::Failed(why),
@@ -150,12 +163,18 @@ impl Member {
         let manifest = marked(manifest);
         if let Some(known) = mirror.get(&namespace, &name).filter(|known| !is_leaving(known)) {
             // A field that was taken out of the manifest is not missed there: the mark tells that it is another one.
-            let live = whole(&known, &mirror.kind);
-            if covers(&live, &manifest) && strangers(&live, &manifest).is_none() {
+            let version = known.metadata.resource_version.as_deref().unwrap_or("");
+            let (uid, seen) = (known.uid().unwrap_or_default(), format!("{version} {}", mark_of(&manifest)));
+            let is_intact = || {
+                let live = whole(&known, &mirror.kind);
+                covers(&live, &manifest) && strangers(&live, &manifest).is_none() && is_brought(&known, work)
+            };
+            if self.intact.get(&uid) == Some(&seen) || is_intact() {
+                self.intact.insert(uid, seen);
                 return Applied::There(Box::new(DynamicObject::clone(&known)), mirror.kind.clone());
             }
         }
-        match self.write(&mirror, &namespace, &name, &manifest).await {
+        match self.write(&mirror, work, (&namespace, &name), &manifest).await {
             Ok(object) => Applied::There(Box::new(object), mirror.kind.clone()),
             Err(why) => Applied::Failed(why),
         }
@@ -164,14 +183,14 @@ impl Member {
     async fn write(
         &self,
         mirror: &Mirror,
-        namespace: &str,
-        name: &str,
+        work: &DynamicObject,
+        (namespace, name): (&str, &str),
         manifest: &Value,
     ) -> Result<DynamicObject, String> {
         let api = within(&self.member, &mirror.kind, namespace);
         let there = api.get_opt(name).await.map_err(|error| words(&error))?;
         match there {
-            Some(there) if !there.labels().contains_key(MANAGED) => {
+            Some(there) if !is_brought(&there, work) => {
                 // What somebody else made there stays somebody else's.
                 return Err(format!("{} {name} exists in the cluster and was not made by a Work", mirror.kind.kind));
             }
@@ -181,12 +200,15 @@ impl Member {
         // What was applied before and is not in it any more goes.
         let params = PatchParams::apply(MANAGER).force();
         let written = api.patch(name, &params, &Patch::Apply(manifest)).await.map_err(|error| words(&error))?;
+        let Some(patch) = strangers(&whole(&written, &mirror.kind), manifest) else { return Ok(written) };
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        let written = api.patch(name, &params, &Patch::Merge(patch)).await.map_err(|error| words(&error))?;
         match strangers(&whole(&written, &mirror.kind), manifest) {
             None => Ok(written),
-            Some(patch) => {
-                let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-                api.patch(name, &params, &Patch::Merge(patch)).await.map_err(|error| words(&error))
-            }
+            Some(_) => Err(format!(
+                "{} {name}: somebody in the cluster has it ask for more than it was brought with",
+                mirror.kind.kind
+            )),
         }
     }
 
@@ -223,7 +245,7 @@ impl Member {
             let of = |field: &str| manifest["metadata"][field].as_str().unwrap_or("").to_owned();
             let api = within(&self.member, &mirror.kind, &of("namespace"));
             let Some(there) = api.get_opt(&of("name")).await? else { continue };
-            if !there.labels().contains_key(MANAGED) {
+            if !is_brought(&there, work) {
                 continue;
             }
             if !is_leaving(&there) {
@@ -270,14 +292,43 @@ fn marked(manifest: &Value) -> Value {
     marked
 }
 
-/// Limits of a ResourceQuota that others than its manifest set there, as the patch that takes them out.
+fn mark_of(manifest: &Value) -> &str {
+    manifest["metadata"]["annotations"][TEMPLATE_MARK].as_str().unwrap_or("")
+}
+
+/// Whether a Work brought an object, or has told that it did: who takes its label and mark away does not get it for that.
+fn is_brought(there: &DynamicObject, work: &DynamicObject) -> bool {
+    let is_marked = there.labels().contains_key(MANAGED) && there.annotations().contains_key(TEMPLATE_MARK);
+    let told = work.data["status"]["manifestStatuses"].as_array();
+    let mut told = told.into_iter().flatten().map(|one| &one["identifier"]["uid"]);
+    is_marked || there.metadata.uid.as_ref().is_some_and(|uid| told.any(|told| *told == **uid))
+}
+
+/// What others than its manifest have an object ask for or allow, as the patch that takes it out: applying a manifest leaves there what
+/// somebody else added.
 fn strangers(there: &Value, manifest: &Value) -> Option<Value> {
-    if manifest["apiVersion"] != "v1" || manifest["kind"] != "ResourceQuota" {
-        return None;
+    let part = if manifest["apiVersion"] == "v1" && manifest["kind"] == "ResourceQuota" {
+        "/spec/hard"
+    } else {
+        let wants = |object: &Value| (interpret::wants(object, Reserve::Initial), interpret::potential(object));
+        interpret::what_it_asks(manifest).filter(|_| wants(there) != wants(manifest))?
+    };
+    let (had, wanted) = (there.pointer(part)?, manifest.pointer(part).unwrap_or(&Value::Null));
+    let less = taken_out(had, wanted)?;
+    Some(part.rsplit('/').filter(|field| !field.is_empty()).fold(less, |less, field| json!({ field: less })))
+}
+
+/// The patch that makes of what is there what is wanted, and nothing more.
+fn taken_out(there: &Value, wanted: &Value) -> Option<Value> {
+    let (Value::Object(had), Value::Object(wanted)) = (there, wanted) else {
+        return (there != wanted).then(|| wanted.clone());
+    };
+    let mut patch = Map::new();
+    for (field, value) in had {
+        match wanted.get(field) {
+            None => drop(patch.insert(field.clone(), Value::Null)),
+            Some(wanted) => patch.extend(taken_out(value, wanted).map(|less| (field.clone(), less))),
+        }
     }
-    let wanted = &manifest["spec"]["hard"];
-    let limits = there["spec"]["hard"].as_object().into_iter().flatten();
-    let others: Map<String, Value> =
-        limits.filter(|(name, _)| wanted.get(name).is_none()).map(|(name, _)| (name.clone(), Value::Null)).collect();
-    (!others.is_empty()).then(|| json!({"spec": {"hard": others}}))
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
