@@ -148,3 +148,26 @@ async fn what_is_placed_in_a_member_may_run_there_though_the_quota_is_full() {
     edit(&fleet.client, &quotas(), "q", json!({"spec": {"elastic": {"chunk": {"cpu": "1"}}}})).await.expect("an edit");
     until(there, &slices(), "q-elastic", |slice| slice.data["status"]["hard"]["cpu"] == "4").await;
 }
+
+/// What is brought to a member for the first time finds its namespace limited: the slice is there before what makes pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_limited_before_anything_comes_there() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    let there = fleet.members[0].client.clone();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(fleet.client.clone());
+    let fresh = crate::object(json!({"metadata": {"name": "fresh"}}));
+    namespaces.create(&PostParams::default(), &fresh).await.expect("a namespace");
+    let at = |client: &kube::Client, of| Api::<DynamicObject>::namespaced_with(client.clone(), "fresh", &of);
+    for (of, name, spec) in [
+        (deployments(), "web", deployment(2)),
+        (policies(), "p", everything("apps/v1", "Deployment")),
+        (quotas(), "q", json!({"overall": {"cpu": "4"}, "elastic": {"chunk": {"cpu": "1"}}})),
+    ] {
+        let object = json!({"apiVersion": of.api_version, "kind": of.kind, "metadata": {"name": name}, "spec": spec});
+        at(&fleet.client, of).create(&PostParams::default(), &crate::object(object)).await.expect("it is created");
+    }
+    let comes = await_condition(at(&there, deployments()), "web", |one: Option<&DynamicObject>| one.is_some());
+    tokio::time::timeout(PATIENCE, comes).await.expect("it comes").expect("a watch");
+    let slice = at(&there, slices()).get("q-elastic").await.expect("it was there before");
+    assert!(slice.data["status"]["hard"]["cpu"].is_string(), "{:?}", slice.data);
+}

@@ -32,22 +32,33 @@ pub async fn tell(works: &Works, binding: &DynamicObject, spec: &BindingSpec, ow
     let entries: Vec<Value> = own.iter().map(|(cluster, work)| entry(cluster, work)).collect();
     let is_applied = |cluster: &str| entries.iter().any(|one| one["clusterName"] == cluster && one["applied"] == true);
     let is_whole = !spec.clusters.is_empty() && spec.clusters.iter().all(|target| is_applied(&target.name));
-    let (is, reason, message) = match is_whole {
-        true => ("True", "FullyAppliedSuccess", "All works have been successfully applied"),
-        false => ("False", "FullyAppliedFailed", "Failed to apply all works, see status.aggregatedStatus"),
+    let namespace = namespace_of(binding);
+    let missing = spec.clusters.iter().filter(|target| !own.contains_key(&target.name));
+    let waits = missing.filter_map(|target| Some((&target.name, works.not_kept_to(&namespace, &target.name)?))).next();
+    let (is, reason, message) = match (is_whole, &waits) {
+        (true, _) => ("True", "FullyAppliedSuccess", "All works have been successfully applied".to_owned()),
+        (false, None) => {
+            let message = "Failed to apply all works, see status.aggregatedStatus";
+            ("False", "FullyAppliedFailed", message.to_owned())
+        }
+        (false, Some((cluster, quota))) => {
+            let message = format!("cluster {cluster} does not keep to FederatedResourceQuota({namespace}/{quota}) yet");
+            ("False", "FullyAppliedFailed", message)
+        }
     };
     let status = &binding.data["status"];
     let condition = status.get("conditions").and_then(|all| conditions::find(all, "FullyApplied"));
-    let is_told = condition.is_some_and(|one| one["status"] == is && one["reason"] == reason);
+    let is_told =
+        condition.is_some_and(|one| one["status"] == is && one["reason"] == reason && one["message"] == message);
     let nothing = Vec::new();
     let shown = status.get("aggregatedStatus").and_then(Value::as_array).unwrap_or(&nothing);
-    if *shown == entries && (is_told || (own.is_empty() && condition.is_none())) {
+    if *shown == entries && (is_told || (own.is_empty() && condition.is_none() && waits.is_none())) {
         return Ok(());
     }
-    let conditions = with_condition(status, "FullyApplied", is, reason, message);
+    let conditions = with_condition(status, "FullyApplied", is, reason, &message);
     let patch = json!({"aggregatedStatus": entries, "conditions": conditions});
     patch_status(&works.client, binding, &works.bindings.kind, patch).await?;
-    tell_template(works, spec, &namespace_of(binding), &entries).await;
+    tell_template(works, spec, &namespace, &entries).await;
     Ok(())
 }
 

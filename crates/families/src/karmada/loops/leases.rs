@@ -34,7 +34,6 @@ use super::watch::{Mirror, Watch};
 /// How often members are asked what they use. Nothing else tells when pods come and go there.
 const BEAT: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(3600);
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Quotas of which one member is asked at the same time.
 const QUOTAS_AT_ONCE: usize = 8;
 
@@ -171,8 +170,7 @@ impl Leases {
             let tended = futures::stream::iter(lending).for_each_concurrent(QUOTAS_AT_ONCE, |(elastic, quota)| {
                 let cluster = cluster.clone();
                 async move {
-                    let done = tokio::time::timeout(PATIENCE, self.tend(&quota, &elastic, &cluster)).await;
-                    if let Ok(Err(why)) = done {
+                    if let Err(why) = self.tend(&quota, &elastic, &cluster).await {
                         tracing::debug!(why, cluster = cluster.name_any(), "a lease is looked at again");
                     }
                 }
@@ -181,7 +179,7 @@ impl Leases {
         }
         let all = self.leases.all();
         for lease in all.iter().filter(|lease| !is_leaving(lease) && lease.data["spec"]["clusterName"] == *name) {
-            let _ = tokio::time::timeout(PATIENCE, self.end(lease)).await;
+            self.end(lease).await;
         }
     }
 

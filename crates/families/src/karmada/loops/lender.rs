@@ -3,22 +3,28 @@
 use std::time::Duration;
 
 use kinds::resources::quantity_of;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::super::lending::Amounts;
 use super::super::slice::quota_name;
-use super::kind::{MANAGED, resource_quotas, slices, within};
+use super::kind::{MANAGED, TEMPLATE_MARK, resource_quotas, slices, within};
 use super::standing::is_passing;
+use super::works::create_in;
 
+/// A member that does not answer within this does not answer. Only what is asked of members is given up: a write to the control plane
+/// whose end nobody knows could become true after the next one went by what was before.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a member may take to enforce what it was told. What it was lent stays charged meanwhile.
 const ENFORCED_LOOK: Duration = Duration::from_millis(100);
 const ENFORCED_LOOKS_MAX: usize = 30;
 
 /// The member's end of one lease.
 pub struct Told {
+    member: Client,
+    namespace: String,
     api: Api<DynamicObject>,
     kind: ApiResource,
     name: String,
@@ -48,7 +54,8 @@ impl Told {
     pub fn of(member: &Client, namespace: &str, quota: &str, knows_slices: bool, names: &[String]) -> Told {
         let kind = if knows_slices { slices() } else { resource_quotas() };
         let api = within(member, &kind, namespace);
-        Told { api, kind, name: format!("{quota}-elastic"), names: names.to_vec() }
+        let (member, namespace) = (member.clone(), namespace.to_owned());
+        Told { member, namespace, api, kind, name: format!("{quota}-elastic"), names: names.to_vec() }
     }
 
     pub fn knows_slices(&self) -> bool {
@@ -64,8 +71,24 @@ impl Told {
         read(list, &self.names, |name| self.name_there(name))
     }
 
+    /// The limits of a list. A name that it does not have is not limited, which is not the same as limited to nothing.
+    fn limits(&self, list: &Value) -> Amounts {
+        let mut limits = self.read(list);
+        limits.retain(|name, _| list.get(self.name_there(name)).is_some());
+        limits
+    }
+
+    /// Whether a ResourceQuota of this name is not ours, but a Work's or one that was there before.
+    fn is_foreign(&self, there: &DynamicObject) -> bool {
+        let is_ours = there.labels().contains_key(MANAGED) && !there.annotations().contains_key(TEMPLATE_MARK);
+        !self.knows_slices() && !is_ours
+    }
+
     pub async fn shown(&self) -> Result<Shown, String> {
-        let there = self.api.get_opt(&self.name).await.map_err(|error| error.to_string())?;
+        let there = patiently(self.api.get_opt(&self.name)).await?;
+        if there.as_ref().is_some_and(|there| self.is_foreign(there)) {
+            return Err(format!("{} {} in the member is somebody else's", self.kind.kind, self.name));
+        }
         let version = there.as_ref().and_then(|one| one.metadata.resource_version.clone());
         let data = there.map(|one| one.data).unwrap_or_default();
         let (spec, status) = (&data["spec"], &data["status"]);
@@ -74,7 +97,7 @@ impl Told {
             spec["hard"].as_object().into_iter().flat_map(|list| list.keys()).filter(|name| !own.contains(name));
         let terms = spec.is_object().then(|| Terms {
             others: others.cloned().collect(),
-            hard: self.read(&spec["hard"]),
+            hard: self.limits(&spec["hard"]),
             valid_until: spec["validUntil"].as_str().map(str::to_owned),
             gates: spec["whenFull"] == "Gate",
         });
@@ -97,26 +120,26 @@ impl Told {
             spec["validUntil"] = json!(terms.valid_until);
             spec["whenFull"] = json!(if terms.gates { "Gate" } else { "Refuse" });
         }
-        let done = if let Some(version) = version {
+        if let Some(version) = version {
             let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": spec}));
-            self.api.patch(&self.name, &PatchParams::default(), &patch).await
+            patiently(self.api.patch(&self.name, &PatchParams::default(), &patch)).await.map(drop)
         } else {
             let object = json!({
                 "apiVersion": self.kind.api_version, "kind": self.kind.kind,
                 "metadata": {"name": self.name, "labels": {MANAGED: "true"}}, "spec": spec,
             });
             let object: DynamicObject = serde_json::from_value(object).map_err(|error| error.to_string())?;
-            self.api.create(&PostParams::default(), &object).await
-        };
-        done.map(drop).map_err(|error| error.to_string())
+            // With the namespace, where that is missing: what is limited from the beginning never was without.
+            patiently(create_in(&self.member, &self.api, &self.namespace, &object)).await
+        }
     }
 
     /// Waits until the member enforces what it was told, and returns what it uses then: a kube-apiserver goes by the status, which
     /// somebody else writes a moment later.
     pub async fn enforced(&self, hard: &Amounts) -> Result<Amounts, String> {
         for _ in 0..ENFORCED_LOOKS_MAX {
-            let there = self.api.get(&self.name).await.map_err(|error| error.to_string())?;
-            if self.read(&there.data["status"]["hard"]) == *hard {
+            let there = patiently(self.api.get(&self.name)).await?;
+            if self.limits(&there.data["status"]["hard"]) == *hard {
                 return Ok(self.read(&there.data["status"]["used"]));
             }
             tokio::time::sleep(ENFORCED_LOOK).await;
@@ -126,10 +149,24 @@ impl Told {
 
     /// Takes it out of the member; whether it is gone.
     pub async fn withdraw(&self) -> bool {
-        match self.api.delete(&self.name, &DeleteParams::default()).await {
-            Ok(_) => true,
-            Err(error) => is_passing(&error),
+        match patiently(self.api.get_opt(&self.name)).await {
+            Ok(there) if there.as_ref().is_none_or(|there| self.is_foreign(there)) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
         }
+        let done = tokio::time::timeout(PATIENCE, self.api.delete(&self.name, &DeleteParams::default())).await;
+        match done {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => is_passing(&error),
+            Err(_) => false,
+        }
+    }
+}
+
+async fn patiently<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err("no answer in time".into()),
     }
 }
 

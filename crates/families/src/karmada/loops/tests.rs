@@ -14,7 +14,9 @@ use super::super::Settings;
 use super::super::binding::BindingSpec;
 use super::super::interpret::{self, Reserve};
 use super::heartbeat::{Pulse, TOLD_MAX, enabled, left, unwell};
-use super::kind::{TEMPLATE_MARK, bindings, clusters, leases, quotas, slices, template_mark, works};
+use super::kind::{
+    MANAGED, TEMPLATE_MARK, bindings, clusters, leases, quotas, resource_quotas, slices, template_mark, works,
+};
 use super::leases::{Leases, Visits};
 use super::watch::Mirror;
 use super::works::{Own, Works, work_mark};
@@ -192,6 +194,19 @@ fn deployment(cpu: &str) -> Value {
     })
 }
 
+/// A control plane that has this template, and takes whatever is written.
+fn with_template(plural: &str, template: Value) -> (Client, mpsc::UnboundedReceiver<Asked>) {
+    let (version, kind) = (template["apiVersion"].clone(), template["kind"].clone());
+    let group = format!("/apis/{}", version.as_str().expect("a version"));
+    let one = json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": []});
+    let list = json!({"kind": "APIResourceList", "groupVersion": version, "resources": [one]});
+    api(move |(method, place, body)| match (method.as_str(), &**place) {
+        ("GET", place) if *place == *group => Some(list.clone()),
+        ("GET", _) => Some(template.clone()),
+        _ => Some(body.clone()),
+    })
+}
+
 /// A workload whose raise was refused goes where it is placed anew as it was charged: what its template says by now is not.
 #[tokio::test]
 async fn what_is_placed_anew_is_what_was_charged() {
@@ -213,16 +228,10 @@ async fn what_is_placed_anew_is_what_was_charged() {
     let before = super::super::binding::Target { name: "m1".into(), replicas: 3, components: Vec::new() };
     work.metadata.annotations = Some([(TEMPLATE_MARK.to_owned(), work_mark(&mark, &before, &spec))].into());
     let own: Own = [("m1".to_owned(), Arc::new(work))].into();
-    let (centre, mut asked) = api(move |(method, place, body)| match (method.as_str(), &**place) {
-        ("GET", "/apis/apps/v1") => Some(json!({
-            "kind": "APIResourceList", "groupVersion": "apps/v1",
-            "resources": [{"name": "deployments", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": []}],
-        })),
-        ("GET", _) => Some(raised.clone()),
-        _ => Some(body.clone()),
-    });
+    let (centre, mut asked) = with_template("deployments", raised);
     let mirrors = [bindings(), clusters(), works()].map(|kind| Mirror::of(kind, Vec::new()));
-    let loops = Works::new(centre, Arc::new(Settings::default()), mirrors);
+    let lending = [quotas(), leases()].map(|kind| Mirror::of(kind, Vec::new()));
+    let loops = Works::new(centre, Arc::new(Settings::default()), mirrors, lending);
     assert!(loops.dispatch(&binding, &spec, &own).await.expect("it is dispatched"));
     let (_, place, work) = told(&mut asked, |(method, ..)| *method == Method::POST).await;
     assert!(place.contains("/karmada-es-m2/"), "{place}");
@@ -238,5 +247,168 @@ async fn what_is_placed_anew_is_what_was_charged() {
     assert!(loops.dispatch(&other, &spec, &own).await.expect("there is nothing to dispatch"));
     while let Ok((method, ..)) = asked.try_recv() {
         assert_eq!(method, Method::GET);
+    }
+}
+
+/// A member as a lender finds it.
+fn lent_to(knows_slices: bool) -> DynamicObject {
+    let kind = if knows_slices { slices() } else { resource_quotas() };
+    let served = json!([{"groupVersion": kind.api_version, "resources": [{"kind": kind.kind}]}]);
+    let status = json!({"apiEnablements": served, "conditions": [{"type": "Ready", "status": "True"}]});
+    object(&clusters(), "", "m1", json!({"spec": {"syncMode": "Push"}, "status": status}))
+}
+
+const FAR: &str = "2999-01-01T00:00:00Z";
+
+fn lender(overall: Value, cluster: &DynamicObject, centre: Client) -> Arc<Leases> {
+    let quota = json!({"spec": {"overall": overall, "elastic": {"chunk": {"cpu": "1"}}}});
+    let mirrors = [
+        Mirror::of(quotas(), vec![object(&quotas(), "team", "q", quota)]),
+        Mirror::of(clusters(), vec![cluster.clone()]),
+        Mirror::of(leases(), Vec::new()),
+    ];
+    Arc::new(Leases::new(centre, Arc::new(Settings::default()), mirrors))
+}
+
+fn lease(cpu: &str) -> Value {
+    let spec = json!({"quota": "q", "clusterName": "m1", "hard": {"cpu": cpu}, "validUntil": FAR});
+    serde_json::to_value(object(&leases(), "team", "q.m1", json!({ "spec": spec }))).expect("JSON")
+}
+
+fn shown_there(knows_slices: bool, cpu: &str, used: &str) -> Value {
+    let kind = if knows_slices { slices() } else { resource_quotas() };
+    let mut spec = json!({"hard": {"cpu": cpu}});
+    if knows_slices {
+        (spec["validUntil"], spec["whenFull"]) = (json!(FAR), json!("Refuse"));
+    }
+    let more = json!({"spec": spec, "status": {"hard": {"cpu": cpu}, "used": {"cpu": used}}});
+    let mut there = object(&kind, "team", "q-elastic", more);
+    there.metadata.labels = Some([(MANAGED.to_owned(), "true".to_owned())].into());
+    serde_json::to_value(there).expect("JSON")
+}
+
+/// A ResourceQuota that has the name by chance is left alone, whoever made it: a Work, or somebody there.
+#[tokio::test]
+async fn a_quota_of_somebody_else_is_not_told_anything() {
+    for (label, mark) in [(None, None), (Some("true"), Some("f"))] {
+        let cluster = lent_to(false);
+        let (centre, _asked) = api(|_| Some(lease("3")));
+        let leases = lender(json!({"cpu": "9"}), &cluster, centre);
+        let mut theirs = shown_there(false, "20", "0");
+        theirs["metadata"]["labels"] = json!({MANAGED: label});
+        theirs["metadata"]["annotations"] = json!({TEMPLATE_MARK: mark});
+        for list in ["labels", "annotations"] {
+            theirs["metadata"][list].as_object_mut().expect("a list").retain(|_, value| !value.is_null());
+        }
+        let (member, mut asked) = api(move |_| Some(theirs.clone()));
+        leases.members.put(&cluster, member).await;
+        let mut visits = Visits::default();
+        assert!(!leases.look(&mut visits).await);
+        while visits.is_under_way("m1") {
+            tokio::task::yield_now().await;
+        }
+        let (method, ..) = asked.try_recv().expect("it was looked at");
+        assert_eq!(method, Method::GET);
+        assert!(asked.try_recv().is_err(), "and nothing else was asked");
+    }
+}
+
+/// A name that came into a quota limits a member from the next look on, also where it is lent nothing of it: no limit is not a limit of
+/// nothing.
+#[tokio::test]
+async fn a_name_of_which_nothing_is_lent_is_told_too() {
+    for knows_slices in [true, false] {
+        let cluster = lent_to(knows_slices);
+        let (centre, _asked) = api(|_| Some(lease("3")));
+        let leases = lender(json!({"cpu": "9", "memory": "1Gi"}), &cluster, centre);
+        let (member, mut asked) = api(move |(method, _, body)| match *method {
+            Method::GET => Some(shown_there(knows_slices, "3", "2")),
+            _ => Some(body.clone()),
+        });
+        leases.members.put(&cluster, member).await;
+        let mut visits = Visits::default();
+        assert!(!leases.look(&mut visits).await);
+        let (_, _, body) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
+        assert_eq!(body["spec"]["hard"], json!({"cpu": "3", "memory": "0"}));
+    }
+}
+
+/// Whoever lends waits for the end of its own writes, however long they take: one that came true after the next look went by what was
+/// before would leave a member with more than is charged for it.
+#[tokio::test]
+async fn a_write_of_the_lender_is_never_left_to_itself() {
+    let cluster = lent_to(true);
+    let (centre, mut written) = api(|(method, ..)| (*method == Method::GET).then(|| lease("9")));
+    let leases = lender(json!({"cpu": "9"}), &cluster, centre);
+    let is_less = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (member, mut asked) = api({
+        let is_less = is_less.clone();
+        move |(method, _, body)| match *method {
+            Method::GET if is_less.load(std::sync::atomic::Ordering::Relaxed) => Some(shown_there(true, "2", "1")),
+            Method::GET => Some(shown_there(true, "9", "1")),
+            _ => {
+                is_less.store(true, std::sync::atomic::Ordering::Relaxed);
+                Some(body.clone())
+            }
+        }
+    });
+    leases.members.put(&cluster, member).await;
+    let mut visits = Visits::default();
+    assert!(!leases.look(&mut visits).await);
+    let (_, _, body) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
+    assert_eq!(body["spec"]["hard"], json!({"cpu": "2"}));
+    let (_, _, body) = told(&mut written, |(method, ..)| *method == Method::PATCH).await;
+    assert_eq!(body["spec"]["hard"], json!({"cpu": "2"}));
+    // Nobody knows yet whether that is stored. Members are waited for less long than this.
+    let more = told(&mut asked, |(method, ..)| *method == Method::PATCH);
+    let more = tokio::time::timeout(Duration::from_secs(6), async {
+        tokio::pin!(more);
+        loop {
+            tokio::select! {
+                _ = &mut more => return,
+                () = tokio::time::sleep(Duration::from_millis(200)) => drop(leases.look(&mut visits).await),
+            }
+        }
+    });
+    assert!(more.await.is_err(), "the member is told nothing meanwhile");
+    assert!(visits.is_under_way("m1"));
+}
+
+/// What makes pods comes to a member when that keeps to what it was lent, and not before: nothing of it is ever without a limit.
+#[tokio::test]
+async fn nothing_comes_to_a_member_that_does_not_keep_to_its_quota_yet() {
+    let template = deployment("1");
+    let wants = interpret::wants(&template, Reserve::Initial).expect("it can be counted");
+    let spec = json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "web"},
+        "replicas": 3, "replicaRequirements": wants.requirements, "clusters": [{"name": "m1", "replicas": 3}],
+    });
+    let mut binding = object(&bindings(), "team", "web-deployment", json!({ "spec": spec }));
+    binding.metadata.annotations = Some([(TEMPLATE_MARK.to_owned(), template_mark(&template))].into());
+    let spec = BindingSpec::read(&json!({ "spec": spec })).expect("a spec");
+    let quota =
+        |elastic: Value| object(&quotas(), "team", "q", json!({"spec": {"overall": {"cpu": "9"}, "elastic": elastic}}));
+    let lends = json!({"chunk": {"cpu": "1"}});
+    let kept = |status: Value| object(&leases(), "team", "q.m1", json!({"spec": {}, "status": status}));
+    for (elastic, leased, comes) in [
+        (lends.clone(), Vec::new(), false),
+        (lends.clone(), vec![kept(Value::Null)], false),
+        (lends.clone(), vec![kept(json!({"renewUntil": FAR}))], true),
+        (json!({"chunk": {"cpu": "1"}, "clusters": ["m2"]}), Vec::new(), true),
+        (Value::Null, Vec::new(), true),
+    ] {
+        let (centre, mut asked) = with_template("deployments", template.clone());
+        let mirrors = [bindings(), clusters(), works()].map(|kind| Mirror::of(kind, Vec::new()));
+        let lending = [Mirror::of(quotas(), vec![quota(elastic)]), Mirror::of(leases(), leased)];
+        let loops = Works::new(centre, Arc::new(Settings::default()), mirrors, lending);
+        assert_eq!(loops.dispatch(&binding, &spec, &Own::new()).await.expect("an answer"), comes);
+        let mut made = false;
+        while let Ok((method, ..)) = asked.try_recv() {
+            made |= method == Method::POST;
+        }
+        assert_eq!(made, comes);
+        // And what waits says for whom.
+        let waits = loops.not_kept_to("team", "m1");
+        assert_eq!(waits.as_deref(), (!comes).then_some("q"));
     }
 }

@@ -19,10 +19,11 @@ use tokio::sync::Mutex;
 use super::super::Settings;
 use super::super::binding::{BindingSpec, Target};
 use super::super::interpret;
+use super::super::lease::{self, Elastic};
 use super::kind::{
     BINDING_FINALIZER, MANAGED, TEMPLATE_MARK, WORK_BINDING_NAME, WORK_BINDING_NAMESPACE, WORK_FINALIZER, annotation,
-    bindings, cluster_of, clusters, fingerprint, is_leaving, namespace_of, stays_here, template_mark, whole, within,
-    work_namespace, works,
+    bindings, cluster_of, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, stays_here, template_mark,
+    whole, within, work_namespace, works,
 };
 use super::standing::is_passing;
 use super::watch::{Mirror, Watch};
@@ -40,6 +41,8 @@ pub struct Works {
     pub bindings: Mirror,
     clusters: Mirror,
     pub works: Mirror,
+    /// Quotas, and what they lend. What is news of these rings nobody: leases are written twice a second.
+    lending: [Mirror; 2],
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
     /// What was seen of each binding and its Works when all was well.
     done: Mutex<HashMap<String, String>>,
@@ -47,7 +50,8 @@ pub struct Works {
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
     let (watch, mirrors) = Watch::begin(&client, [bindings(), clusters(), works()]).await;
-    let loops = Works::new(client, settings, mirrors);
+    let (_quiet, lending) = Watch::begin(&client, [quotas(), leases()]).await;
+    let loops = Works::new(client, settings, mirrors, lending);
     loop {
         let rest = loops.look().await;
         watch.rung(rest).await;
@@ -58,9 +62,31 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
 pub type Own = BTreeMap<String, Arc<DynamicObject>>;
 
 impl Works {
-    pub fn new(client: Client, settings: Arc<Settings>, [bindings, clusters, works]: [Mirror; 3]) -> Works {
+    pub fn new(
+        client: Client,
+        settings: Arc<Settings>,
+        [bindings, clusters, works]: [Mirror; 3],
+        lending: [Mirror; 2],
+    ) -> Works {
         let (kinds, done) = (Mutex::default(), Mutex::default());
-        Works { client, settings, bindings, clusters, works, kinds, done }
+        Works { client, settings, bindings, clusters, works, lending, kinds, done }
+    }
+
+    /// A quota that lends to a cluster and is not kept to there yet: what came there could make pods that nothing limits.
+    pub fn not_kept_to(&self, namespace: &str, cluster: &str) -> Option<String> {
+        let [quotas, leases] = &self.lending;
+        let lends = |quota: &DynamicObject| {
+            let elastic = Elastic::read(&json!({"spec": quota.data["spec"]}));
+            self.settings.enforcement && !is_leaving(quota) && elastic.is_some_and(|one| one.means(cluster))
+        };
+        let is_kept = |quota: &str| {
+            let lease = leases.get(namespace, &lease::name(quota, cluster));
+            // The lender writes this down once the member has shown that it was told.
+            lease.is_some_and(|lease| lease.data["status"]["renewUntil"].is_string())
+        };
+        let all = quotas.all();
+        let own = all.iter().filter(|quota| namespace_of(quota) == namespace && lends(quota));
+        own.map(|quota| quota.name_any()).find(|quota| !is_kept(quota))
     }
 
     /// Looks at every binding; how long it may rest.
@@ -230,6 +256,7 @@ impl Works {
                 // It goes first: what is there is not what is wanted now.
                 Some(work) if is_leaving(work) => is_done = false,
                 Some(work) if says(work, &mark, target) => {}
+                None if self.not_kept_to(&namespace_of(binding), &target.name).is_some() => is_done = false,
                 known => self.put(binding, spec, target, &template, &mark, known.is_some()).await?,
             }
         }
@@ -319,14 +346,14 @@ impl Works {
     }
 }
 
-/// Creates an object in the namespace of a cluster's Works, and that first where it is missing.
+/// Creates an object in a namespace, and that first where it is missing.
 pub async fn create_in(
     client: &Client,
     api: &Api<DynamicObject>,
     namespace: &str,
-    work: &DynamicObject,
+    object: &DynamicObject,
 ) -> kube::Result<()> {
-    match api.create(&PostParams::default(), work).await {
+    match api.create(&PostParams::default(), object).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {
             let mut own = Namespace::default();
             own.metadata.name = Some(namespace.to_owned());
@@ -335,7 +362,7 @@ pub async fn create_in(
                 Err(error) if !is_passing(&error) => return Err(error),
                 _ => {}
             }
-            api.create(&PostParams::default(), work).await.map(drop)
+            api.create(&PostParams::default(), object).await.map(drop)
         }
         Err(error) if is_passing(&error) => Ok(()),
         other => other.map(drop),
