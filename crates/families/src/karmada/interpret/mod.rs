@@ -177,7 +177,8 @@ pub fn prune(template: &mut Value) {
     }
 }
 
-/// Writes one cluster's part into a template. What has components goes as a whole.
+/// Writes one cluster's part into a template: of a Job that is divided among `all`, its part of the completions, too. What has
+/// components goes as a whole.
 pub fn revise(template: &mut Value, target: &Target, all: &[Target]) {
     if !template.get("spec").is_some_and(Value::is_object) {
         return;

@@ -412,3 +412,35 @@ async fn nothing_comes_to_a_member_that_does_not_keep_to_its_quota_yet() {
         assert_eq!(waits.as_deref(), (!comes).then_some("q"));
     }
 }
+
+/// A Job's completions are shared out where the Job is divided, and nowhere else.
+#[tokio::test]
+async fn a_job_that_is_not_divided_is_whole_everywhere() {
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "run", "namespace": "team", "uid": "run"},
+        "spec": {"parallelism": 2, "completions": 8, "template": {"spec": {"containers": containers}}},
+    });
+    let wants = interpret::wants(&job, Reserve::Initial).expect("it can be counted");
+    for (divided, replicas, completions) in [("Duplicated", 2, 8), ("Divided", 1, 4)] {
+        let on = |name: &str| json!({"name": name, "replicas": replicas});
+        let spec = json!({
+            "resource": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "team", "name": "run"},
+            "replicas": 2, "replicaRequirements": wants.requirements, "clusters": [on("m1"), on("m2")],
+            "placement": {"replicaScheduling": {"replicaSchedulingType": divided}},
+        });
+        let mut binding = object(&bindings(), "team", "run-job", json!({ "spec": spec }));
+        binding.metadata.annotations = Some([(TEMPLATE_MARK.to_owned(), template_mark(&job))].into());
+        let spec = BindingSpec::read(&json!({ "spec": spec })).expect("a spec");
+        let (centre, mut asked) = with_template("jobs", job.clone());
+        let mirrors = [bindings(), clusters(), works()].map(|kind| Mirror::of(kind, Vec::new()));
+        let lending = [quotas(), leases()].map(|kind| Mirror::of(kind, Vec::new()));
+        let loops = Works::new(centre, Arc::new(Settings::default()), mirrors, lending);
+        assert!(loops.dispatch(&binding, &spec, &Own::new()).await.expect("it is dispatched"));
+        for _ in ["m1", "m2"] {
+            let (_, _, work) = told(&mut asked, |(method, ..)| *method == Method::POST).await;
+            let spec = &work["spec"]["workload"]["manifests"][0]["spec"];
+            assert_eq!((&spec["parallelism"], &spec["completions"]), (&json!(replicas), &json!(completions)));
+        }
+    }
+}

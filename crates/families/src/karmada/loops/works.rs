@@ -295,7 +295,9 @@ impl Works {
         is_there: bool,
     ) -> kube::Result<()> {
         let (namespace, name) = (work_namespace(&target.name), work_name(binding));
-        let manifest = manifest(template, target, &spec.clusters);
+        // What is not divided is in each cluster as a whole.
+        let all = if spec.is_divided() { &spec.clusters[..] } else { std::slice::from_ref(target) };
+        let manifest = manifest(template, target, all);
         let work = json!({
             "apiVersion": self.works.kind.api_version, "kind": self.works.kind.kind,
             "metadata": {
