@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::lending::Amounts;
 use super::names::Counted;
+use super::slice::same_twice;
 use super::{LEASES, QUOTAS};
 use crate::kubernetes::validate::amounts;
 use crate::{Affected, Cause, Must, Place, PolicyObject, View};
@@ -81,6 +82,11 @@ impl Elastic {
             if !overall.is_some_and(|overall| overall.contains_key(name)) {
                 errors.push(FieldError::invalid(chunk.key(name), &**name, "is not in overall"));
             }
+        }
+        let names = overall.into_iter().flatten().map(|(name, _)| &**name).filter(|name| is_lent(name));
+        for (one, other) in same_twice(names) {
+            let why = format!("says the same as {one}: a quota that lends says it once");
+            errors.push(FieldError::invalid(path.child("overall").key(&other), &*other, why));
         }
         let has = |field: &str| at(quota, &["spec", field]).is_some_and(|one| !one.is_null());
         if has("scopes") || has("scopeSelector") {

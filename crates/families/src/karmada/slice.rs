@@ -5,6 +5,7 @@
 //! anybody. When there is room the gate goes in the commit that made the room, the oldest pods first; from then on the pod is charged. Servers whose
 //! pods are gated say so (`karmada.gatePods`); elsewhere such pods are refused.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinds::field_error::{FieldError, Path};
@@ -54,6 +55,9 @@ impl Slice {
             }
         }
         hard.sort_by(|(one, _): &(Arc<str>, _), (other, _)| one.cmp(other));
+        for (one, other) in same_twice(hard.iter().map(|(name, _)| &**name)) {
+            errors.push(FieldError::invalid(list.key(&other), &*other, format!("says the same as {one}")));
+        }
         let until = at(slice, &["spec", "validUntil"]).filter(|one| !one.is_null());
         let valid_until_ms = until.map(|until| until.as_str().and_then(kinds::time::read_ms));
         if valid_until_ms == Some(None) {
@@ -118,6 +122,17 @@ impl Measure for Ungated {
 /// As a ResourceQuota names it: extended resources are counted by what is requested of them.
 pub fn quota_name(name: &str) -> String {
     if name.contains('/') && !name.starts_with("requests.") { format!("requests.{name}") } else { name.to_owned() }
+}
+
+/// Names that are the same to a member, in pairs: it would count one for the other.
+pub fn same_twice<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
+    let (mut seen, mut twice) = (BTreeMap::new(), Vec::new());
+    for name in names {
+        if let Some(other) = seen.insert(quota_name(name), name) {
+            twice.push((other.to_owned(), name.to_owned()));
+        }
+    }
+    twice
 }
 
 pub fn validate(slice: &Value) -> Vec<FieldError> {

@@ -230,3 +230,18 @@ impl families::World for Nothing {
         None
     }
 }
+
+/// To a member some names are the same: what says one of them twice cannot be lent, nor kept to.
+#[test]
+fn a_name_that_is_said_twice_is_not_lent() {
+    let mut desk = desk();
+    let both = json!({"nvidia.com/gpu": "4", "requests.nvidia.com/gpu": "2"});
+    desk.apply(&quotas(), "a", "q", quota(both.clone())).unwrap();
+    let said = desk.apply(&quotas(), "a", "q", json!({"spec": {"overall": both, "elastic": {}}})).unwrap_err();
+    assert!(said.contains("says the same as nvidia.com/gpu"), "{said}");
+    let slices = resource("federatedquotaslices.policy.karmada.io");
+    let said = desk.apply(&slices, "a", "s", json!({"spec": {"hard": both}})).unwrap_err();
+    assert!(said.contains("says the same as nvidia.com/gpu"), "{said}");
+    let other = json!({"cpu": "1", "requests.cpu": "1"});
+    desk.apply(&quotas(), "a", "q", json!({"spec": {"overall": other, "elastic": {}}})).unwrap();
+}
