@@ -136,7 +136,7 @@ impl Family for Karmada {
         Ok(())
     }
 
-    fn validate(&self, request: &Admission<'_>, _world: &dyn World) -> Remarks {
+    fn validate(&self, request: &Admission<'_>, world: &dyn World) -> Remarks {
         if request.operation == Operation::Status || !request.subresource.is_empty() {
             return Remarks::default();
         }
@@ -145,7 +145,7 @@ impl Family for Karmada {
             resource if LEASES.is(resource) => lease::validate(request.object, request.name),
             resource if SLICES.is(resource) => slice::validate(request.object),
             resource if BINDINGS.is(resource) => validate::binding(request.object, request.namespace),
-            resource if POLICIES.is(resource) => validate::propagation_policy(request),
+            resource if POLICIES.is(resource) => validate::propagation_policy(request, world),
             resource if TAINT_POLICIES.is(resource) => validate::taint_policy(request.object),
             resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object),
             _ => Vec::new(),

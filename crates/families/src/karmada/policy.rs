@@ -1,48 +1,91 @@
 //! PropagationPolicy: which policy a template is under, and what its binding says.
 
+use std::collections::BTreeMap;
+
 use kinds::fields::{items, text};
 use rules::selector::LabelSelector;
 use serde_json::{Value, json};
 
 use super::interpret::Wants;
 
+/// Selectors that the policies of one namespace may have together: every template there is held against each of them.
+pub const SELECTORS_MAX: usize = 4096;
+
+/// A policy, read once for all templates that ask.
+pub struct Policy {
+    pub object: Value,
+    priority: i64,
+    selectors: Vec<Selector>,
+}
+
+struct Selector {
+    api_version: String,
+    kind: String,
+    means: Means,
+}
+
+/// Which objects of a kind are meant.
+enum Means {
+    All,
+    Named(String),
+    Labelled(LabelSelector),
+    /// What cannot be read selects nothing.
+    Nobody,
+}
+
+impl Policy {
+    pub fn read(object: Value) -> Policy {
+        let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0);
+        let selectors = items(&object, &["spec", "resourceSelectors"]).iter().map(Selector::read).collect();
+        Policy { object, priority, selectors }
+    }
+
+    fn name(&self) -> &str {
+        text(&self.object, &["metadata", "name"])
+    }
+
+    fn closeness(&self, template: &Value, labels: &BTreeMap<String, String>) -> Option<Closeness> {
+        let close = self.selectors.iter().filter_map(|selector| selector.selects(template, labels)).max();
+        close.map(|close| (self.priority, close))
+    }
+}
+
+impl Selector {
+    fn read(written: &Value) -> Selector {
+        let of = |field: &str| text(written, &[field]).to_owned();
+        let labels = written.get("labelSelector").filter(|one| !one.is_null());
+        let means = match (of("name"), labels) {
+            (name, _) if !name.is_empty() => Means::Named(name),
+            (_, None) => Means::All,
+            (_, Some(labels)) => LabelSelector::from_object(labels).map_or(Means::Nobody, Means::Labelled),
+        };
+        Selector { api_version: of("apiVersion"), kind: of("kind"), means }
+    }
+
+    fn selects(&self, template: &Value, labels: &BTreeMap<String, String>) -> Option<u8> {
+        if text(template, &["apiVersion"]) != self.api_version || text(template, &["kind"]) != self.kind {
+            return None;
+        }
+        match &self.means {
+            Means::All => Some(1),
+            Means::Labelled(selector) => selector.matches(labels).then_some(2),
+            Means::Named(name) => (*name == text(template, &["metadata", "name"])).then_some(3),
+            Means::Nobody => None,
+        }
+    }
+}
+
 /// How closely a policy means an object: its priority, then by name, by labels, or just its kind.
 type Closeness = (i64, u8);
 
 /// The policy a template is under: the highest priority, then the closest, then the first by name.
-pub fn best<'a>(template: &Value, policies: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
-    let named = |policy: &Value| text(policy, &["metadata", "name"]).to_owned();
-    let close = policies.filter_map(|policy| Some((closeness(template, policy)?, policy)));
-    let best = close.max_by(|(one, a), (other, b)| one.cmp(other).then_with(|| named(b).cmp(&named(a))));
+pub fn best<'a>(template: &Value, policies: impl Iterator<Item = &'a Policy>) -> Option<&'a Policy> {
+    let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
+    let labels = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.as_str().unwrap_or("").into()));
+    let labels: BTreeMap<String, String> = labels.collect();
+    let close = policies.filter_map(|policy| Some((policy.closeness(template, &labels)?, policy)));
+    let best = close.max_by(|(one, a), (other, b)| one.cmp(other).then_with(|| b.name().cmp(a.name())));
     best.map(|(_, policy)| policy)
-}
-
-fn closeness(template: &Value, policy: &Value) -> Option<Closeness> {
-    let priority = policy.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0);
-    let selectors = items(policy, &["spec", "resourceSelectors"]);
-    selectors.iter().filter_map(|selector| selects(template, selector)).max().map(|close| (priority, close))
-}
-
-fn selects(template: &Value, selector: &Value) -> Option<u8> {
-    let same = |field: &str| text(template, &[field]) == text(selector, &[field]);
-    if !same("apiVersion") || !same("kind") {
-        return None;
-    }
-    let name = text(selector, &["name"]);
-    if !name.is_empty() {
-        return (name == text(template, &["metadata", "name"])).then_some(3);
-    }
-    match selector.get("labelSelector").filter(|one| !one.is_null()) {
-        None => Some(1),
-        Some(written) => {
-            let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
-            let labels =
-                labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.as_str().unwrap_or("").into()));
-            let labels: std::collections::BTreeMap<String, String> = labels.collect();
-            // What cannot be read selects nothing.
-            LabelSelector::from_object(written).ok().filter(|selector| selector.matches(&labels)).map(|_| 2)
-        }
-    }
 }
 
 /// The kinds a policy names, as apiVersion and kind.
@@ -83,8 +126,10 @@ pub fn binding_spec(template: &Value, policy: &Value, wants: &Wants) -> Value {
 mod tests {
     use super::*;
 
-    fn policy(name: &str, priority: i64, selector: Value) -> Value {
-        json!({"metadata": {"name": name}, "spec": {"priority": priority, "resourceSelectors": [selector]}})
+    fn policy(name: &str, priority: i64, selector: Value) -> Policy {
+        Policy::read(
+            json!({"metadata": {"name": name}, "spec": {"priority": priority, "resourceSelectors": [selector]}}),
+        )
     }
 
     #[test]
@@ -103,9 +148,7 @@ mod tests {
         let high = policy("high", 1, of(json!({})));
         let twin = policy("a-all", 0, of(json!({})));
         let odd = policy("odd", 5, of(json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "?"}]}})));
-        let name = |list: &[&Value]| {
-            best(&web, list.iter().copied()).map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
-        };
+        let name = |list: &[&Policy]| best(&web, list.iter().copied()).map(|one| one.name().to_owned());
         assert_eq!(name(&[&all, &other, &labels, &exact, &odd]).as_deref(), Some("exact"));
         assert_eq!(name(&[&exact, &high, &labels]).as_deref(), Some("high"));
         assert_eq!(name(&[&all, &labels]).as_deref(), Some("labels"));

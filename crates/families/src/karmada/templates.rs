@@ -1,6 +1,8 @@
 //! Refusing a template as it is applied, where its binding would be refused later. Nothing is charged here: two templates that
 //! each fit by themselves are both accepted, and the second one's binding waits.
 
+use std::sync::Arc;
+
 use kinds::field_error::Path;
 use kinds::fields::text;
 use rules::policy_name;
@@ -9,18 +11,20 @@ use serde_json::Value;
 use super::binding::{BindingSpec, Target, usage};
 use super::interpret::{self, Reserve, Wants};
 use super::names::Counted;
-use super::policy;
+use super::policy::{self, Policy};
 use super::scopes::Scopes;
 use super::{BINDINGS, POLICIES, QUOTAS, quota};
-use crate::{Change, Denial, DenialLine, DenialReason, Operation, Refusal, View};
+use crate::{Change, Denial, DenialLine, DenialReason, Operation, Parsed, Refusal, View};
 
 pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool, reserve: Reserve) -> Result<(), Refusal> {
     let Some(template) = change.new.filter(|_| !change.namespace.is_empty()) else { return Ok(()) };
     if BINDINGS.is(change.resource) || template.pointer("/metadata/deletionTimestamp").is_some() {
         return Ok(());
     }
-    let policies = view.list(&POLICIES.resource(), change.namespace);
-    let Some(policy) = policy::best(template, policies.iter().map(|one| &**one)) else { return Ok(()) };
+    let policies =
+        view.parsed(&POLICIES.resource(), change.namespace, &|one| Arc::new(Policy::read(one.clone())) as Parsed);
+    let policies = policies.iter().filter_map(|one| one.downcast_ref::<Policy>());
+    let Some(Policy { object: policy, .. }) = policy::best(template, policies) else { return Ok(()) };
     let wants = interpret::wants(template, reserve).map_err(Refusal::forbidden)?;
     let name = policy::binding_name(text(template, &["kind"]), change.name);
     let binding = view.get(&BINDINGS.resource(), change.namespace, &name);

@@ -8,9 +8,11 @@ use kinds::resources::quantity_of;
 use rules::selector::LabelSelector;
 use serde_json::{Map, Value};
 
+use super::POLICIES;
 use super::binding::{BindingSpec, Requirements, usage};
+use super::policy::SELECTORS_MAX;
 use super::quota::cluster_name;
-use crate::Admission;
+use crate::{Admission, World};
 
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 
@@ -101,10 +103,23 @@ fn requests(requirements: Option<&Requirements>, path: &Path<'_>, errors: &mut V
 }
 
 /// A policy selects objects of its own namespace.
-pub fn propagation_policy(request: &Admission<'_>) -> Vec<FieldError> {
+pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::new("spec");
     let selectors = spec.child("resourceSelectors");
+    let count = |policy: &Value| items(policy, &["spec", "resourceSelectors"]).len();
+    let stored = world.list(&POLICIES.resource(), request.namespace);
+    let others = stored.iter().filter(|one| text(one, &["metadata", "name"]) != request.name).map(|one| count(one));
+    let (own, had) = (count(request.object), request.old.map_or(0, count));
+    let all = others.sum::<usize>().saturating_add(own);
+    if own > had && all > SELECTORS_MAX {
+        let why = format!(
+            "the policies of the namespace {} would have {all} selectors together, and may have {SELECTORS_MAX}: select by \
+             label, or take out those that nothing needs",
+            request.namespace
+        );
+        errors.push(FieldError::forbidden(spec.child("resourceSelectors"), why));
+    }
     for (place, selector) in items(request.object, &["spec", "resourceSelectors"]).iter().enumerate() {
         let at_one = selectors.index(place);
         let namespace = text(selector, &["namespace"]);

@@ -152,3 +152,43 @@ async fn a_policy_comes_to_rest() {
     let all = api(&fleet.client, &bindings()).list(&Default::default()).await.expect("bindings").items;
     assert!(all.iter().all(|one| one.data["spec"]["resource"]["kind"] == "Thing"), "events are bound");
 }
+
+/// Two kinds of one name have one name for their bindings: the first has it, the other is told, and nobody writes it to and fro.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_belongs_to_one_template() {
+    let fleet = Fleet::start(&[], "").await;
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definitions =
+        super::kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+    let definition = json!({
+        "apiVersion": definitions.api_version, "kind": definitions.kind, "metadata": {"name": "deployments.x.example"},
+        "spec": {
+            "group": "x.example", "scope": "Namespaced", "names": {"kind": "Deployment", "plural": "deployments"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    let all: Api<DynamicObject> = Api::all_with(fleet.client.clone(), &definitions);
+    all.create(&PostParams::default(), &crate::object(definition)).await.expect("a definition");
+    let others = super::kind("x.example", "v1", "Deployment", "deployments");
+    fleet.create(&deployments(), "web", deployment(2)).await;
+    let made = async {
+        while create(&fleet.client, &others, "web", json!({})).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(crate::harness::PATIENCE, made).await.expect("the kind is served");
+    let one = |version: &str| json!({"resourceSelectors": [{"apiVersion": version, "kind": "Deployment"}]});
+    fleet.create(&policies(), "one", one("apps/v1")).await;
+    fleet.until(&bindings(), "web-deployment", |_| true).await;
+    fleet.create(&policies(), "other", one("x.example/v1")).await;
+    super::told(&fleet.client, "ApplyPolicyFailed", "ResourceBinding web-deployment is that of Deployment web").await;
+    let bound = api(&fleet.client, &bindings()).get("web-deployment").await.expect("a binding");
+    assert_eq!(
+        (bound.metadata.generation, &bound.data["spec"]["resource"]["apiVersion"]),
+        (Some(1), &json!("apps/v1"))
+    );
+    // When the first is gone, it is the other's.
+    api(&fleet.client, &deployments()).delete("web", &DeleteParams::default()).await.expect("deleted");
+    let is_others = |one: &DynamicObject| one.data["spec"]["resource"]["apiVersion"] == "x.example/v1";
+    fleet.until(&bindings(), "web-deployment", is_others).await;
+}

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kinds::fields::text;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use super::super::Settings;
 use super::super::interpret::{self, Wants};
-use super::super::{Settings, policy};
+use super::super::policy::{self, Policy};
 use super::kind::{
     BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
     quotas, stays_here, template_mark, whole, within,
@@ -25,6 +27,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Kinds that policies of all namespaces together may name. Each is watched.
 const KINDS_MAX: usize = 256;
+/// Kinds that are asked for in one look: whoever names many that nobody knows keeps nobody else waiting.
+const ASKED_MAX: usize = 64;
 
 type Kind = (String, String);
 /// Kind, namespace and name.
@@ -38,6 +42,8 @@ struct Detector {
     bindings: Mirror,
     quotas: Mirror,
     templates: BTreeMap<Kind, Mirror>,
+    /// Kinds that are named and were not known, and when that was found.
+    unknown: HashMap<Kind, Instant>,
     /// What was seen of each template, its binding and the policies when all was well.
     done: HashMap<Key, String>,
     refused: HashMap<Key, Refused>,
@@ -55,9 +61,9 @@ struct Refused {
 pub async fn run(client: Client, settings: Arc<Settings>) {
     let (watch, [policies, bindings, quotas]) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
     let recorder = recorder(&client, "resource-detector");
-    let (templates, done, refused) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+    let (templates, unknown, done, refused) = (BTreeMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let mut detector =
-        Detector { client, settings, watch, policies, bindings, quotas, templates, done, refused, recorder };
+        Detector { client, settings, watch, policies, bindings, quotas, templates, unknown, done, refused, recorder };
     loop {
         let is_settled = detector.look().await;
         detector.watch.rung(if is_settled { Duration::from_secs(3600) } else { RETRY }).await;
@@ -72,10 +78,11 @@ impl Detector {
     /// Looks at every template; whether nothing has to be tried again.
     async fn look(&mut self) -> bool {
         let mut is_settled = self.follow_kinds().await;
-        let policies: Vec<Value> = self.policies.all().iter().map(|one| whole(one, &self.policies.kind)).collect();
-        let mut by_namespace: HashMap<String, Vec<&Value>> = HashMap::new();
+        let read = |one: &Arc<DynamicObject>| Policy::read(whole(one, &self.policies.kind));
+        let policies: Vec<Policy> = self.policies.all().iter().map(read).collect();
+        let mut by_namespace: HashMap<String, Vec<&Policy>> = HashMap::new();
         for policy in &policies {
-            let namespace = policy["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
+            let namespace = policy.object["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
             by_namespace.entry(namespace).or_default().push(policy);
         }
         let mut seen = 0;
@@ -111,22 +118,31 @@ impl Detector {
         }
         named.sort();
         named.dedup();
-        for kind in named {
+        named.retain(|kind| !self.templates.contains_key(kind) && !stays_here(&kind.0, &kind.1));
+        self.unknown.retain(|kind, _| named.binary_search(kind).is_ok());
+        is_settled &= self.unknown.is_empty();
+        named.retain(|kind| self.unknown.get(kind).is_none_or(|since| since.elapsed() >= RETRY));
+        // Those that nobody asked for yet come first.
+        named.sort_by_key(|kind| self.unknown.get(kind).copied());
+        is_settled &= named.len() <= ASKED_MAX;
+        for kind in named.into_iter().take(ASKED_MAX) {
             let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
-            if self.templates.contains_key(&kind) || stays_here(&kind.0, &kind.1) || self.templates.len() >= KINDS_MAX {
-                continue;
+            if self.templates.len() >= KINDS_MAX {
+                break;
             }
             let wanted = GroupVersionKind::gvk(group, version, &kind.1);
             match kube::discovery::pinned_kind(&self.client, &wanted).await {
                 Ok((resource, capabilities)) if capabilities.scope == kube::discovery::Scope::Namespaced => {
                     let mirror = self.watch.mirror(&self.client, &resource, "", watcher::Config::default());
                     mirror.ready().await;
+                    self.unknown.remove(&kind);
                     self.templates.insert(kind, mirror);
                 }
                 Ok(_) => {}
                 // It may come to be defined.
                 Err(error) => {
                     tracing::debug!(%error, kind = kind.1, "a kind that a policy names is not known");
+                    self.unknown.insert(kind, Instant::now());
                     is_settled = false;
                 }
             }
@@ -134,7 +150,7 @@ impl Detector {
         is_settled
     }
 
-    async fn tend(&mut self, kind: &Kind, mirror: &Mirror, template: &DynamicObject, policies: &[&Value]) -> bool {
+    async fn tend(&mut self, kind: &Kind, mirror: &Mirror, template: &DynamicObject, policies: &[&Policy]) -> bool {
         if is_leaving(template) {
             return true;
         }
@@ -143,7 +159,7 @@ impl Detector {
         let binding = self.bindings.get(&namespace, &binding_name);
         let of_policies: String = policies
             .iter()
-            .map(|one| one["metadata"]["resourceVersion"].as_str().unwrap_or("-"))
+            .map(|one| one.object["metadata"]["resourceVersion"].as_str().unwrap_or("-"))
             .collect::<Vec<_>>()
             .join(",");
         let seen = format!("{} {} {of_policies}", revision(Some(template)), revision(binding.as_deref()));
@@ -160,7 +176,7 @@ impl Detector {
             return false;
         }
         let template_value = whole(template, &mirror.kind);
-        let Some(policy) = policy::best(&template_value, policies.iter().copied()) else {
+        let Some(Policy { object: policy, .. }) = policy::best(&template_value, policies.iter().copied()) else {
             self.done.insert(key, seen);
             return true;
         };
@@ -193,7 +209,7 @@ impl Detector {
 
     /// Whether a template that is served under several versions is selected under an earlier one, too: it has one binding, which
     /// would be written for the one and the other in turn.
-    fn is_bound_as_another(&self, kind: &Kind, (_, namespace, name): &Key, policies: &[&Value]) -> bool {
+    fn is_bound_as_another(&self, kind: &Kind, (_, namespace, name): &Key, policies: &[&Policy]) -> bool {
         let group = |kind: &Kind| kind.0.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
         let others = self.templates.range(..kind).filter(|(other, _)| other.1 == kind.1 && group(other) == group(kind));
         let mut selected = others.filter_map(|(_, mirror)| Some(whole(&*mirror.get(namespace, name)?, &mirror.kind)));
@@ -248,6 +264,14 @@ impl Detector {
         if is_leaving(binding) {
             // It goes with a template that was here before; this one gets its own afterwards.
             return Ok(true);
+        }
+        // Kinds of several groups may have one name, and then so have their bindings: the first keeps it.
+        let of = |field: &str| binding.data["spec"]["resource"][field].as_str().unwrap_or("");
+        let group = |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+        let (version, kind) = (text(template, &["apiVersion"]), text(template, &["kind"]));
+        if group(of("apiVersion")) != group(version) || of("kind") != kind {
+            let (other, name_of) = (of("kind"), of("name"));
+            return Err(format!("ResourceBinding {name} is that of {other} {name_of} in {}", of("apiVersion")));
         }
         let is_marked = annotation(binding, TEMPLATE_MARK) == mark
             && annotation(binding, POLICY_NAME) == policy["metadata"]["name"].as_str().unwrap_or("");

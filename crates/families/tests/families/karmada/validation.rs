@@ -245,3 +245,24 @@ fn a_name_that_is_said_twice_is_not_lent() {
     let other = json!({"cpu": "1", "requests.cpu": "1"});
     desk.apply(&quotas(), "a", "q", json!({"spec": {"overall": other, "elastic": {}}})).unwrap();
 }
+
+/// Every template is held against every selector of its namespace: there is an end to them, in all policies together.
+#[test]
+fn policies_of_a_namespace_have_no_end_of_selectors() {
+    let mut desk = desk();
+    let policy = |count: usize| {
+        let selectors: Vec<Value> = (0..count)
+            .map(|one| json!({"apiVersion": "apps/v1", "kind": "Deployment", "labelSelector": {"matchLabels": {"a": one.to_string()}}}))
+            .collect();
+        json!({"spec": {"resourceSelectors": selectors}})
+    };
+    for name in ["one", "two", "three", "four"] {
+        desk.apply(&policies(), "a", name, policy(1000)).unwrap();
+    }
+    let said = desk.apply(&policies(), "a", "five", policy(97)).unwrap_err();
+    assert!(said.contains("would have 4097 selectors together, and may have 4096"), "{said}");
+    desk.apply(&policies(), "a", "five", policy(96)).unwrap();
+    // Elsewhere there are others, and fewer is always well.
+    desk.apply(&policies(), "b", "one", policy(1000)).unwrap();
+    desk.apply(&policies(), "a", "one", policy(999)).unwrap();
+}
