@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use kinds::field_error::Path;
 use kinds::fields::text;
 use quantity::Amount;
 use rules::policy_name;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::binding::{BindingSpec, Usage, evicted_by_cluster, usage, usage_on};
 use super::lease::{self, Line, evicted_part, is_lent, part, taken};
 use super::names::Counted;
+use super::scopes::Scopes;
 use super::{BINDINGS, LEASES, QUOTAS, quota};
 use crate::{BalanceLine, Change, Denial, DenialLine, DenialReason, Operation, Refusal, View};
 
@@ -36,15 +38,16 @@ impl Side {
         self.spec.clusters.iter().map(|target| &*target.name).chain(evicted)
     }
 
-    fn amount(&self, counted: &Counted, usage: &Usage) -> Amount {
-        counted.amount(&self.spec, usage).map_or(Amount::ZERO, |one| one.amount)
+    fn amount(&self, scopes: &Scopes, counted: &Counted, usage: &Usage) -> Amount {
+        let amount = counted.amount(&self.spec, usage).filter(|_| scopes.match_binding(&self.spec));
+        amount.map_or(Amount::ZERO, |one| one.amount)
     }
 
     /// What it takes in one cluster, and what it took there before it was evicted.
-    fn on(&self, counted: &Counted, cluster: &str) -> Option<(Amount, Amount)> {
-        let placed = self.amount(counted, &usage_on(&self.spec, cluster).ok()?);
+    fn on(&self, scopes: &Scopes, counted: &Counted, cluster: &str) -> Option<(Amount, Amount)> {
+        let placed = self.amount(scopes, counted, &usage_on(&self.spec, cluster).ok()?);
         let evicted = self.evicted.iter().find(|(from, _)| from == cluster);
-        Some((placed, evicted.map_or(Amount::ZERO, |(_, usage)| self.amount(counted, usage))))
+        Some((placed, evicted.map_or(Amount::ZERO, |(_, usage)| self.amount(scopes, counted, usage))))
     }
 }
 
@@ -63,11 +66,17 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool) -> Resu
     let new = Side::read(new, count_evicting).map_err(Refusal::forbidden)?;
     for name in lending {
         let policy = policy_name(&QUOTAS.resource(), change.namespace, name);
+        // One that came to have scopes lends no more, but may not have got back everything yet.
+        let quota = view.get(&QUOTAS.resource(), change.namespace, name);
+        let nothing = Value::Null;
+        let spec = quota.as_ref().and_then(|quota| quota.get("spec")).unwrap_or(&nothing);
+        let scopes = Scopes::read(spec, &Path::new("spec")).unwrap_or_default();
+        let sides = (&old, &new);
         let lines: Vec<DenialLine> = view
             .part(&policy, "")
             .iter()
             .filter(|line| is_lent(&line.resource))
-            .filter_map(|line| denied(line, &left_behind(&policy, name, line, change.namespace, (&old, &new), view)))
+            .filter_map(|line| denied(line, &left_behind(&policy, name, &scopes, line, change.namespace, sides, view)))
             .collect();
         if lines.is_empty() {
             continue;
@@ -95,15 +104,17 @@ const NOT_GIVEN_BACK: &str =
 fn left_behind(
     policy: &str,
     quota: &str,
+    scopes: &Scopes,
     line: &BalanceLine,
     namespace: &str,
     (old, new): (&Side, &Side),
     view: &dyn View,
 ) -> Option<Amount> {
     let counted = Counted::of(&line.resource)?;
-    let mut growth = new.amount(&counted, &new.all).checked_sub(old.amount(&counted, &old.all))?;
+    let all = |side: &Side| side.amount(scopes, &counted, &side.all);
+    let mut growth = all(new).checked_sub(all(old))?;
     for cluster in old.clusters().chain(new.clusters()).collect::<BTreeSet<_>>() {
-        let (was, is) = (old.on(&counted, cluster)?, new.on(&counted, cluster)?);
+        let (was, is) = (old.on(scopes, &counted, cluster)?, new.on(scopes, &counted, cluster)?);
         let Some(stored) = view.get(&LEASES.resource(), namespace, &lease::name(quota, cluster)).filter(|_| was != is)
         else {
             continue;

@@ -227,3 +227,23 @@ fn a_quota_over_many_bindings_makes_nobody_wait() {
     let desk = desk.restarted();
     assert_eq!(used(&desk, "a", "q")["cpu"], sums(&desk));
 }
+
+/// A quota that lends no more may have scopes, though members did not give back everything yet: whom it does not mean it does not keep
+/// from moving.
+#[test]
+fn what_scopes_leave_out_goes_where_it_likes() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("4")).unwrap();
+    desk.apply(&bindings(), "a", "web", binding(3, json!({"cpu": "1"}), &[("m1", 3)])).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "4"}))).unwrap();
+    let moved = || binding(3, json!({"cpu": "1"}), &[("m2", 3)]);
+    let refused = desk.apply(&bindings(), "a", "web", moved()).unwrap_err();
+    assert!(refused.contains("has not given back yet"), "{refused}");
+    let scoped = json!({"spec": {"overall": {"cpu": "4", "pods": "100"}, "scopes": ["PriorityClass"]}});
+    desk.apply(&quotas(), "a", "q", scoped).unwrap();
+    desk.apply(&bindings(), "a", "web", binding(30, json!({"cpu": "1"}), &[("m2", 30)])).unwrap();
+    // Whom it means it keeps as before.
+    let mut gold = binding(1, json!({"cpu": "1"}), &[("m2", 1)]);
+    gold["spec"]["replicaRequirements"]["priorityClassName"] = json!("gold");
+    assert!(desk.apply(&bindings(), "a", "gold", gold).unwrap_err().contains("exceeded for resource cpu"));
+}
