@@ -155,6 +155,13 @@ impl BindingSpec {
         self.graceful_eviction_tasks.iter().filter(|task| !self.is_on(&task.from_cluster))
     }
 
+    /// Whether nothing is missing of what was evicted: without its tasks the binding is charged the same.
+    pub fn is_replaced(&self) -> bool {
+        let without = BindingSpec { graceful_eviction_tasks: Vec::new(), ..self.clone() };
+        let is_same = usage(self, false).is_ok_and(|with| usage(&without, false).is_ok_and(|without| with == without));
+        is_same && !self.clusters.is_empty()
+    }
+
     /// What was evicted and is not placed anew, eviction by eviction: what came since the one before makes up for what was missing,
     /// and is missing itself once it is evicted in turn. `each` is what a cluster has that came in between.
     fn missing(&self, had: impl Fn(&EvictionTask) -> u64, each: u64, has: impl Fn(&Target) -> u64) -> u64 {

@@ -153,3 +153,36 @@ async fn a_taint_by_hand_is_tolerated_from_when_it_was_put_there() {
     let binding = fleet.until(&bindings(), "web-deployment", |_| true).await;
     assert_eq!(placed(&binding), [cluster]);
 }
+
+/// What every cluster has all of comes back to one that lost it, as soon as that is well again; and it is charged for it no longer
+/// than that cluster is chosen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_every_cluster_has_comes_back_to_one_that_is_well_again() {
+    let fleet = Fleet::start(&["m1", "m2"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "4"}})).await;
+    let policy = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
+    fleet.create(&policies(), "p", policy).await;
+    fleet.create(&deployments(), "web", deployment(2)).await;
+    let is_on = |names: &'static [&str]| move |one: &DynamicObject| placed(one) == names;
+    let tasks = |one: &DynamicObject| one.data["spec"]["gracefulEvictionTasks"].as_array().map_or(0, Vec::len);
+    let charged = async || {
+        api(&fleet.client, &quotas()).get("q").await.expect("the quota").data["status"]["overallUsed"]["cpu"].clone()
+    };
+    let taints = |taints: Value| json!({"spec": {"taints": taints}});
+    let leave = || taints(json!([{"key": "leave", "effect": "NoExecute"}]));
+    fleet.until(&bindings(), "web-deployment", is_on(&["m1", "m2"])).await;
+    edit(&fleet.client, &clusters(), "m1", leave()).await.expect("a taint");
+    fleet.until(&bindings(), "web-deployment", is_on(&["m2"])).await;
+    assert_eq!(charged().await, "4", "nobody gets what m1 needs when it is well again");
+    edit(&fleet.client, &clusters(), "m1", taints(Value::Null)).await.expect("no taint");
+    fleet.until(&bindings(), "web-deployment", |one| placed(one) == ["m1", "m2"] && tasks(one) == 0).await;
+    assert_eq!(charged().await, "4");
+    // What is not chosen any more has nothing to come back to.
+    edit(&fleet.client, &clusters(), "m1", leave()).await.expect("a taint");
+    fleet.until(&bindings(), "web-deployment", is_on(&["m2"])).await;
+    let only = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["m2"]}}}});
+    edit(&fleet.client, &policies(), "p", only).await.expect("a policy");
+    fleet.until(&bindings(), "web-deployment", |one| placed(one) == ["m2"] && tasks(one) == 0).await;
+    assert_eq!(charged().await, "2");
+    until_gone(&fleet.members[0].client, &deployments(), "web").await;
+}

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use kinds::conditions;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::super::binding::{BindingSpec, EvictionTask, usage};
+use super::super::binding::{BindingSpec, EvictionTask};
 use super::kind::{namespace_of, within};
 use super::standing::now_ms;
 use super::works::{Own, Works};
@@ -34,7 +35,9 @@ pub async fn finish(
     if spec.graceful_eviction_tasks.is_empty() {
         return Ok(None);
     }
-    let is_replaced = is_replaced(spec);
+    let is_replaced = spec.is_replaced();
+    // Where all is placed that is to be, a cluster that is not chosen any more has nothing to come back to.
+    let is_settled = is_scheduled(binding);
     let is_well =
         is_replaced && spec.clusters.iter().all(|target| own.get(&target.name).is_some_and(|work| is_well(work)));
     let mut rest: Option<Duration> = None;
@@ -42,7 +45,10 @@ pub async fn finish(
     for task in &spec.graceful_eviction_tasks {
         let is_held = task.suppress_deletion == Some(true) || task.purge_mode == "Never";
         let left = is_replaced.then(|| left(task)).filter(|left| !left.is_zero());
-        if !is_held && is_replaced && (is_well || left.is_none() || !own.contains_key(&task.from_cluster)) {
+        // What is back again has left no old copy.
+        let has_none = !own.contains_key(&task.from_cluster) || spec.is_on(&task.from_cluster);
+        let is_over = is_replaced && (is_well || left.is_none() || has_none);
+        if !is_held && (is_over || (is_settled && !works.may_have(spec, &task.from_cluster))) {
             continue;
         }
         rest = [rest, left].into_iter().flatten().min();
@@ -64,12 +70,12 @@ pub async fn finish(
     Ok(rest)
 }
 
-/// Whether nothing is missing of what was evicted: without its tasks the binding is charged the same.
-fn is_replaced(spec: &BindingSpec) -> bool {
-    let mut without = spec.clone();
-    without.graceful_eviction_tasks.clear();
-    let is_same = usage(spec, false).is_ok_and(|with| usage(&without, false).is_ok_and(|without| with == without));
-    is_same && !spec.clusters.is_empty()
+/// Whether the scheduler has seen to the binding as it is, and placed all of it.
+fn is_scheduled(binding: &DynamicObject) -> bool {
+    let status = &binding.data["status"];
+    let condition = status.get("conditions").and_then(|all| conditions::find(all, "Scheduled"));
+    let is_seen = status["schedulerObservedGeneration"].as_i64() == binding.metadata.generation;
+    is_seen && condition.is_some_and(|one| one["status"] == "True")
 }
 
 fn is_well(work: &DynamicObject) -> bool {

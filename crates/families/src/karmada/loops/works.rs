@@ -20,11 +20,13 @@ use super::super::Settings;
 use super::super::binding::{BindingSpec, Target};
 use super::super::interpret;
 use super::super::lease::{self, Elastic};
+use super::super::schedule::is_chosen;
 use super::kind::{
     BINDING_FINALIZER, MANAGED, TEMPLATE_MARK, WORK_BINDING_NAME, WORK_BINDING_NAMESPACE, WORK_FINALIZER, annotation,
     bindings, cluster_of, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, stays_here, template_mark,
     whole, within, work_namespace, works,
 };
+use super::scheduler::read_cluster;
 use super::standing::is_passing;
 use super::watch::{Mirror, Watch};
 use super::{applied, evictions};
@@ -70,6 +72,13 @@ impl Works {
     ) -> Works {
         let (kinds, done) = (Mutex::default(), Mutex::default());
         Works { client, settings, bindings, clusters, works, lending, kinds, done }
+    }
+
+    /// Whether a binding's placement means a cluster at all, as it may be again by and by.
+    pub fn may_have(&self, spec: &BindingSpec, cluster: &str) -> bool {
+        let placement = spec.placement.as_ref().unwrap_or(&Value::Null);
+        let cluster = self.clusters.get("", cluster).filter(|cluster| !is_leaving(cluster));
+        cluster.is_some_and(|cluster| is_chosen(placement, &read_cluster(&cluster)))
     }
 
     /// A quota that lends to a cluster and is not kept to there yet: what came there could make pods that nothing limits.

@@ -94,7 +94,7 @@ pub fn toleration<'a>(placement: &'a Value, taint: &Taint) -> Option<&'a Value> 
 }
 
 /// The first of several affinities that names a cluster at all would be tried in turn; here one affinity is looked at.
-fn is_chosen(placement: &Value, cluster: &Cluster) -> bool {
+pub fn is_chosen(placement: &Value, cluster: &Cluster) -> bool {
     match at(placement, &["clusterAffinity"]).filter(|one| !one.is_null()) {
         Some(affinity) => clusters_match(affinity, &cluster.name, &cluster.labels),
         None => match items(placement, &["clusterAffinities"]) {

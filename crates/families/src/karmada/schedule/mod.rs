@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::binding::{BindingSpec, Requirements, Target};
 pub use divide::largest_remainder;
-pub use filter::{Taint, clusters_match, toleration};
+pub use filter::{Taint, clusters_match, is_chosen, toleration};
 
 /// A member cluster as the scheduler sees it.
 #[derive(Clone, Debug, Default)]
@@ -51,10 +51,16 @@ struct Candidate<'a> {
 /// Where a binding goes. What was evicted goes somewhere else; where there is nowhere else, it goes back to clusters that may have it
 /// again: nothing else would ever end its evictions.
 pub fn place(spec: &BindingSpec, uid: &str, clusters: &[Cluster]) -> Result<Vec<Target>, Misfit> {
-    place_in(spec, uid, clusters, false).or_else(|misfit| match spec.graceful_eviction_tasks.is_empty() {
-        true => Err(misfit),
-        false => place_in(spec, uid, clusters, true).map_err(|_| misfit),
-    })
+    let elsewhere = place_in(spec, uid, clusters, false);
+    // Where every cluster has all of it, what others have already does not replace what one has lost.
+    let is_enough = |targets: &Vec<Target>| {
+        let next = BindingSpec { clusters: targets.clone(), ..spec.clone() };
+        next.is_replaced()
+    };
+    if spec.graceful_eviction_tasks.is_empty() || elsewhere.as_ref().is_ok_and(is_enough) {
+        return elsewhere;
+    }
+    place_in(spec, uid, clusters, true).or(elsewhere)
 }
 
 fn place_in(spec: &BindingSpec, uid: &str, clusters: &[Cluster], goes_back: bool) -> Result<Vec<Target>, Misfit> {

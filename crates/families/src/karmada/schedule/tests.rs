@@ -104,6 +104,22 @@ fn why_no_cluster_fits() {
     let full = Cluster { left: Some(BTreeMap::from([("pods".into(), Amount::ZERO)])), ..other };
     evicting.placement = Some(dynamic());
     assert_eq!(shown(place(&evicting, "u", &[clusters[1].clone(), full])), "m1=1");
+    // Where every cluster has all of it, what the others have replaces nothing.
+    let mut all = binding(1, json!({}), &[("m9", 1)]);
+    all.graceful_eviction_tasks = vec![crate::karmada::binding::EvictionTask {
+        replicas: Some(1),
+        clusters_before_failover: vec!["m1".into(), "m9".into()],
+        ..evicting.graceful_eviction_tasks[0].clone()
+    }];
+    let m9 = Cluster { name: "m9".into(), ..Cluster::default() };
+    assert_eq!(shown(place(&all, "u", &[clusters[1].clone(), m9.clone()])), "m1=1 m9=1");
+    let down = Cluster {
+        taints: vec![Taint { key: "down".into(), effect: "NoExecute".into(), ..Taint::default() }],
+        ..clusters[1].clone()
+    };
+    assert_eq!(shown(place(&all, "u", &[down, m9.clone()])), "m9=1");
+    let third = Cluster { name: "m8".into(), ..Cluster::default() };
+    assert_eq!(shown(place(&all, "u", &[clusters[1].clone(), third, m9])), "m8=1 m9=1");
     let few = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2}]});
     assert!(
         shown(place(&binding(1, few, &[]), "u", &clusters[1..2])).contains("less than spreadConstraint.MinGroups 2")
