@@ -107,9 +107,12 @@ impl Jobs {
             for pod in there.iter().skip(1) {
                 remove(client, pod).await;
             }
-            while there.is_empty() && !grow(client).await {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            let grown = async {
+                while there.is_empty() && !grow(client).await {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, grown).await.unwrap_or_else(|_| panic!("member {member} never grows again"));
         }
         self.until_running(6).await;
     }
