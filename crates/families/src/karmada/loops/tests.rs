@@ -18,7 +18,7 @@ use super::kind::{
     MANAGED, TEMPLATE_MARK, bindings, clusters, leases, quotas, resource_quotas, slices, template_mark, works,
 };
 use super::leases::{Leases, Visits};
-use super::watch::Mirror;
+use super::watch::{Mirror, Watch};
 use super::works::{Own, Works, work_mark};
 
 /// One that is to answer soon does so within this.
@@ -443,4 +443,32 @@ async fn a_job_that_is_not_divided_is_whole_everywhere() {
             assert_eq!((&spec["parallelism"], &spec["completions"]), (&json!(replicas), &json!(completions)));
         }
     }
+}
+
+/// A member that was away may be back without what it had, and far behind: it is asked for everything again, since from where it was
+/// it would tell nothing.
+#[tokio::test]
+async fn who_was_away_is_asked_for_everything_again() {
+    let lists = std::sync::atomic::AtomicU32::new(0);
+    let lists = Arc::new(lists);
+    let (client, mut asked) = api(move |(_, place, _)| {
+        if place.contains("watch=") {
+            // It goes away; and when it is back, nothing happens there.
+            let is_back = lists.load(std::sync::atomic::Ordering::Relaxed) > 1;
+            let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 503});
+            return (!is_back).then_some(gone);
+        }
+        let first = lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let items = if first { vec![object(&works(), "karmada-es-m1", "web", json!({}))] } else { Vec::new() };
+        let version = if first { "100000" } else { "7" };
+        Some(
+            json!({"kind": "WorkList", "apiVersion": works().api_version, "metadata": {"resourceVersion": version}, "items": items}),
+        )
+    });
+    let mut watch = Watch::new();
+    let mirror = watch.mirror(&client, &works(), "", kube::runtime::watcher::Config::default());
+    mirror.ready().await;
+    assert_eq!(mirror.all().len(), 1);
+    told(&mut asked, |(_, place, _)| place.contains("watch=") && place.contains("resourceVersion=7")).await;
+    assert!(mirror.all().is_empty());
 }

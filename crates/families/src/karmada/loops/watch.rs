@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -16,6 +16,9 @@ use super::kind::within;
 
 /// How long changes are gathered before they are looked at.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How soon whoever cannot be asked is asked again; later each time.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// What one loop watches. What is dropped watches no longer.
 pub struct Watch {
@@ -51,7 +54,7 @@ impl Watch {
         let writer = reflector::store::Writer::new(kind.clone());
         let store = writer.as_reader();
         let bell = self.bell.clone();
-        let changes = reflector::reflector(writer, watcher(api, config).default_backoff());
+        let changes = reflector::reflector(writer, from_the_beginning(api, config));
         self.tasks.spawn(changes.for_each(move |change| {
             if change.is_ok() {
                 bell.notify_one();
@@ -71,6 +74,34 @@ impl Watch {
         let _ = tokio::time::timeout(at_most, self.bell.notified()).await;
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// What happens to objects. Whoever could not be asked for a while is asked for all of them again: he may be back with another past, in
+/// which what was seen last is still to come, and would tell nothing until then.
+fn from_the_beginning(
+    api: Api<DynamicObject>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Send {
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let (changes, wait, pause) = (begin(), Duration::ZERO, Duration::ZERO);
+    futures::stream::unfold((changes, wait, pause), move |(mut changes, mut wait, pause)| {
+        let begin = begin.clone();
+        async move {
+            tokio::time::sleep(pause).await;
+            let change = changes.next().await?;
+            let mut pause = Duration::ZERO;
+            match &change {
+                Err(_) => {
+                    wait = (wait * 2).clamp(RETRY_MIN, RETRY_MAX);
+                    (changes, pause) = (begin(), wait);
+                }
+                // That a list begins says nothing of whether it is answered.
+                Ok(watcher::Event::Init) => {}
+                Ok(_) => wait = Duration::ZERO,
+            }
+            Some((change, (changes, wait, pause)))
+        }
+    })
 }
 
 impl Mirror {
