@@ -103,12 +103,15 @@ impl Jobs {
     /// Takes away all that came at run time but one in each member.
     async fn calm_down(&self) {
         for (member, client) in self.clients.iter().enumerate() {
-            let there = self.executors(member).await;
-            for pod in there.iter().skip(1) {
+            for pod in self.executors(member).await.iter().skip(1) {
                 remove(client, pod).await;
             }
+        }
+        // Who has none gets one now: until here others may have had all there is.
+        for (member, client) in self.clients.iter().enumerate() {
+            let is_alone = self.executors(member).await.is_empty();
             let grown = async {
-                while there.is_empty() && !grow(client).await {
+                while is_alone && !grow(client).await {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             };
