@@ -1,6 +1,7 @@
 //! What members tell of a binding's Works, in the binding's status and in its template's.
 
 use kinds::conditions;
+use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::binding::BindingSpec;
 use super::super::interpret;
 use super::kind::{namespace_of, within};
-use super::standing::{patch_status, with_condition};
+use super::standing::with_condition;
 use super::works::{Own, Works};
 
 /// What one Work tells: an entry of a binding's `aggregatedStatus`.
@@ -57,7 +58,11 @@ pub async fn tell(works: &Works, binding: &DynamicObject, spec: &BindingSpec, ow
     }
     let conditions = with_condition(status, "FullyApplied", is, reason, &message);
     let patch = json!({"aggregatedStatus": entries, "conditions": conditions});
-    patch_status(&works.client, binding, &works.bindings.kind, patch).await?;
+    // The scheduler writes conditions, too: what it says must not be taken back by a copy of what it said before.
+    let version = json!({"resourceVersion": binding.metadata.resource_version});
+    let patch = Patch::Merge(json!({"metadata": version, "status": patch}));
+    let api = within(&works.client, &works.bindings.kind, &namespace);
+    api.patch_status(&binding.name_any(), &PatchParams::default(), &patch).await?;
     tell_template(works, spec, &namespace, &entries).await;
     Ok(())
 }

@@ -472,3 +472,18 @@ async fn who_was_away_is_asked_for_everything_again() {
     told(&mut asked, |(_, place, _)| place.contains("watch=") && place.contains("resourceVersion=7")).await;
     assert!(mirror.all().is_empty());
 }
+
+/// What members tell stands in the same list as what the scheduler says, and is written only beside what that says now.
+#[tokio::test]
+async fn what_members_tell_takes_back_nothing_that_the_scheduler_says() {
+    let (centre, mut asked) = api(|(_, _, body)| Some(body.clone()));
+    let mirrors = [bindings(), clusters(), works()].map(|kind| Mirror::of(kind, Vec::new()));
+    let lending = [quotas(), leases()].map(|kind| Mirror::of(kind, Vec::new()));
+    let loops = Works::new(centre, Arc::new(Settings::default()), mirrors, lending);
+    let binding = object(&bindings(), "team", "web-deployment", json!({"spec": {}}));
+    let own: Own = [("m1".to_owned(), Arc::new(object(&works(), "karmada-es-m1", "web", json!({}))))].into();
+    super::applied::tell(&loops, &binding, &BindingSpec::default(), &own).await.expect("it is told");
+    let (_, place, body) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
+    assert!(place.contains("/status"), "{place}");
+    assert_eq!(body["metadata"]["resourceVersion"], "1");
+}
