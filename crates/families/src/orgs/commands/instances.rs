@@ -152,14 +152,16 @@ pub fn report(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pro
     }
     let mut spec = stored.spec().clone();
     let reason = body.text("reason")?;
-    let failed_at = match status {
-        "failed" => json!(asking.around.now_ms),
-        _ => spec["reported"]["failed_at_ms"].clone(),
+    // Who stops by itself while it is wanted has failed, however it went.
+    let fails = status == "failed" || (status == "stopped" && text(&spec, &["desired_state"]) == "running");
+    let failed_at = match fails {
+        true => json!(asking.around.now_ms),
+        false => spec["reported"]["failed_at_ms"].clone(),
     };
     spec["reported"] = json!({"status": status, "reason": reason, "at_ms": asking.around.now_ms});
-    let failed_for = match status {
-        "failed" => json!(reason),
-        _ => stored.spec()["reported"]["failed_for"].clone(),
+    let failed_for = match fails {
+        true => json!(reason),
+        false => stored.spec()["reported"]["failed_for"].clone(),
     };
     for (field, value) in [("failed_at_ms", failed_at), ("failed_for", failed_for)] {
         if !value.is_null() {

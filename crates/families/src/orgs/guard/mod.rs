@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::commands::KEEPING_ENVS;
 use super::groups;
 use super::names::*;
-use super::usage::is_under_way;
+use super::usage::{counts, is_under_way};
 use crate::{Admission, Change, Operation, Plural, Plurals, Refusal, RefusalCause, View};
 
 /// Who the service writes as.
@@ -201,12 +201,17 @@ fn allocated(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), R
         let theirs = items(&one, &["spec", "volumes"]);
         let uses = |volume: &&&str| theirs.iter().any(|their| their.as_str() == Some(**volume));
         let given_on = text(spec, &["replaces"]) == text(&one, &["metadata", "name"]);
-        let running = text(&one, &["spec", "desired_state"]) == "running" && !given_on;
-        if let Some(volume) = volumes.iter().find(uses).filter(|_| running) {
+        let has = counts(text(&one, &["spec", "desired_state"])) && !has_stopped(&one) && !given_on;
+        if let Some(volume) = volumes.iter().find(uses).filter(|_| has) {
             return Err(conflict("volume_in_use", format!("volume {volume:?} is in use by an instance")));
         }
     }
     Ok(())
+}
+
+/// Whether its node said that it runs no more.
+fn has_stopped(instance: &Value) -> bool {
+    text(instance, &["spec", "reported", "status"]) == "stopped"
 }
 
 /// What others refer to stays until they are gone: nothing is released but by an event of its own.
@@ -244,6 +249,16 @@ fn deleted(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
             if uses(plural, &|spec| text(spec, &["volume"]) == name) {
                 return busy("volume_in_use", what);
             }
+        }
+        // What is written to takes its bytes, whatever the volume is attached to by now.
+        let mounts = |one: &Value| items(one, &["spec", "volumes"]).iter().any(|volume| volume.as_str() == Some(name));
+        if view.list(&INSTANCES.resource(), org).iter().any(|one| mounts(one) && !has_stopped(one)) {
+            return Err(conflict("volume_in_use", format!("an instance that has not stopped mounts {name:?}")));
+        }
+        let comes_to_it =
+            |spec: &Value| text(spec, &["target_volume"]) == name && is_under_way(text(spec, &["status"]));
+        if uses(RESTORE_JOBS, &comes_to_it) {
+            return Err(conflict("volume_in_use", format!("{name:?} is being restored")));
         }
     }
     let restores = |spec: &Value| text(spec, &["snapshot"]) == name && is_under_way(text(spec, &["status"]));

@@ -425,12 +425,16 @@ fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
         }
         return out;
     }
-    let failed: Vec<&&Instance> = fresh.iter().filter(|one| one.reported == "failed").collect();
+    let failed: Vec<&Instance> = fresh.iter().copied().filter(|one| one.has_ended()).collect();
     if let Some(first) = failed.first() {
         // A release that cannot run is not tried for ever.
         let lately = group.instances.iter().filter(|one| one.has_failed(now_ms) && one.deploy == first.deploy);
         if lately.count() <= FAILURES_MAX {
-            out.allocations.extend(failed.iter().map(|one| Some(one.id.clone())));
+            // One that did not come up in time may still come up: its volumes are free when it has stopped.
+            let (ending, over): (Vec<&Instance>, Vec<&Instance>) =
+                failed.iter().copied().partition(|one| !group.volumes.is_empty() && one.reported != "stopped");
+            out.actions.extend(ending.iter().map(|one| set(one, "draining", "failed")));
+            out.allocations.extend(over.iter().map(|one| Some(one.id.clone())));
         }
     } else if leaving.is_empty() && fresh.iter().all(|one| one.reported == "ready") {
         replace(group, nodes, &running, &stale, &mut out, set);
@@ -477,7 +481,7 @@ fn replace(
 fn victims<'a>(running: &[&'a Instance], hash: &str) -> Vec<&'a Instance> {
     let mut victims = running.to_vec();
     victims.sort_by_key(|one| {
-        (one.reported != "failed", one.hash == hash, one.reported == "ready", one.allocated_ms, one.id.clone())
+        (!one.has_ended(), one.hash == hash, one.reported == "ready", one.allocated_ms, one.id.clone())
     });
     victims
 }
@@ -525,10 +529,10 @@ fn allocate(
     let need = Need { group: &key, memory_bytes: group.unit.memory_bytes, cpu: group.unit.cpu, home };
     let at = choose(&ground.nodes, &need).map_err(|why| match why {
         // The one place it could go to is there, and somebody is still in it.
-        NoPlace::Memory | NoPlace::Addresses if uses_volumes(group, slot, ground.places) => Why::from("volume_in_use"),
+        NoPlace::Memory | NoPlace::Addresses if are_volumes_used(group, slot, ground, now_ms) => "volume_in_use".into(),
         why => Why::from(why.reason()),
     })?;
-    if uses_volumes(group, slot, ground.places) {
+    if are_volumes_used(group, slot, ground, now_ms) {
         return Err("volume_in_use".into());
     }
     ground.nodes[at].take(&need);
@@ -545,7 +549,7 @@ fn allocate(
                 "forced"
             }
             Some(one) if one.desired_state == "draining" => one.drain_reason.as_str(),
-            Some(one) if one.reported != "failed" => "node_offline",
+            Some(one) if ground.places.has_lost(one) => "node_offline",
             _ => "failed",
         };
         body["replaces"] = json!(id);
@@ -554,8 +558,19 @@ fn allocate(
     Ok(Action::Allocate { group: key, org: group.org.clone(), body })
 }
 
-/// Whether an instance of the group that has not stopped still has its volumes, and does not give them on.
-fn uses_volumes(group: &Group, slot: Option<&Instance>, places: &Places) -> bool {
-    let uses = |one: &&Instance| one.reported != "stopped" && !places.has_lost(one);
-    !group.volumes.is_empty() && slot.is_none() && group.instances.iter().any(|one| uses(&one))
+/// Whether another instance, of whichever group, still has one of the volumes of this one, and does not give it on.
+fn are_volumes_used(group: &Group, slot: Option<&Instance>, ground: &Ground<'_>, now_ms: i64) -> bool {
+    // A node that is alive and silent about what it was told to stop long ago is waited for no longer.
+    let is_forced = |one: &Instance| {
+        one.desired_state == "stopped"
+            && one.drain_until_ms > 0
+            && now_ms >= one.drain_until_ms.saturating_add(FORCED_MS)
+    };
+    let uses = |one: &&Instance| {
+        let has = one.volumes.iter().any(|volume| group.volumes.contains(volume));
+        let is_over = one.reported == "stopped" || ground.places.has_lost(one) || is_forced(one);
+        has && !is_over && slot.is_none_or(|slot| slot.id != one.id)
+    };
+    let holding = ground.board.holding(&group.org).filter(|_| !group.volumes.is_empty());
+    holding.is_some_and(|holding| holding.instances().any(|one| uses(&one)))
 }

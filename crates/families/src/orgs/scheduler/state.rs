@@ -57,6 +57,8 @@ pub struct Instance {
     pub deploy: String,
     pub footprint: Footprint,
     pub address: Option<Ipv6Addr>,
+    /// What it mounts.
+    pub volumes: Vec<String>,
 }
 
 /// Whether a failure at this moment still counts.
@@ -65,6 +67,11 @@ pub fn is_lately(at_ms: i64, now_ms: i64) -> bool {
 }
 
 impl Instance {
+    /// Whether it runs no more although it is to: it failed, or it stopped by itself.
+    pub fn has_ended(&self) -> bool {
+        self.desired_state == "running" && matches!(self.reported.as_str(), "failed" | "stopped")
+    }
+
     /// Whether it failed lately.
     pub fn has_failed(&self, now_ms: i64) -> bool {
         self.failed_at_ms.is_some_and(|at| is_lately(at, now_ms))
@@ -178,6 +185,7 @@ pub fn instance(seen: &Seen) -> Instance {
         deploy: of("deploy"),
         footprint: Footprint::of_one(&spec["resources"]).unwrap_or_default(),
         address: text(spec, &["overlay_ipv6"]).parse().ok(),
+        volumes: items(spec, &["volumes"]).iter().filter_map(Value::as_str).map(str::to_owned).collect(),
     }
 }
 

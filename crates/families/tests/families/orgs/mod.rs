@@ -2,6 +2,7 @@
 
 mod board;
 mod cluster;
+mod ended;
 mod gates;
 mod kept;
 mod limits;
