@@ -84,7 +84,11 @@ const SHAPES: [Shape; 18] = [
         fields: &[
             ("app", "string", "Of which app."),
             ("env", "string", "Its name."),
-            ("processes", "any", "By process type: desired, release, unit, rollout."),
+            (
+                "processes",
+                "any",
+                "By process type: desired, release, unit, rollout; desired_before of one that the release has no more.",
+            ),
             ("ipv4", "any", "enabled, and the allocation."),
             ("secrets_version", "integer", "Which secrets instances see."),
             ("secret_keys", "list", "What those are called."),

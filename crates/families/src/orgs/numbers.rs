@@ -9,7 +9,16 @@ pub const NUMBER_MAX: i64 = (1 << 53) - 1;
 /// A whole number from zero on.
 pub fn whole(value: &Value) -> Result<i64, String> {
     let number = value.as_i64().filter(|number| (0..=NUMBER_MAX).contains(number));
-    number.ok_or_else(|| format!("{value} is not a whole number from 0 to {NUMBER_MAX}"))
+    number.ok_or_else(|| format!("{} is not a whole number from 0 to {NUMBER_MAX}", short(value)))
+}
+
+/// What was written instead of a number, as far as it is told.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(64) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
 }
 
 /// A decimal from zero on, as a number or as text: `0.5`, `"0.5"`. Its digits are read as they are written, and no more than
@@ -18,16 +27,16 @@ pub fn decimal(value: &Value) -> Result<Amount, String> {
     let text = match value {
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
-        other => return Err(format!("{other} is not a decimal number")),
+        other => return Err(format!("{} is not a decimal number", short(other))),
     };
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
     let is_short = !text.is_empty() && text.len() <= 40 && text.chars().all(plain);
     if !is_short || places(&text).is_none_or(|places| places > 9) {
-        return Err(format!("{value} is not a decimal number with at most nine digits behind its point"));
+        return Err(format!("{} is not a decimal number with at most nine digits behind its point", short(value)));
     }
-    let amount = Quantity::parse(&text).map_err(|_| format!("{value} is not a decimal number"))?.amount();
+    let amount = Quantity::parse(&text).map_err(|_| format!("{} is not a decimal number", short(value)))?.amount();
     if amount.is_negative() || amount > Amount::from_units(NUMBER_MAX) {
-        return Err(format!("{value} is not a number from 0 to {NUMBER_MAX}"));
+        return Err(format!("{} is not a number from 0 to {NUMBER_MAX}", short(value)));
     }
     Ok(amount)
 }

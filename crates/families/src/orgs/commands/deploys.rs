@@ -54,17 +54,25 @@ fn release_number(body: &Body<'_>) -> Result<i64, Problem> {
 fn before_the_last(given: &Given<'_>, asking: &Asking<'_>) -> Result<String, Problem> {
     let env = env_name(given.name("app"), given.name("env"));
     let stored = asking.load(ENVS, &env)?;
-    let current: Vec<String> = stored.spec()["processes"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(_, process)| text(process, &["release"]).to_owned())
-        .collect();
+    let current = releases(stored.spec());
     let mut deploys = deploys_of(asking, &env);
     deploys.sort_by_key(|deploy| std::cmp::Reverse(deploy.started_at_ms));
     let before = deploys.iter().map(|deploy| deploy.release.clone());
-    let mut before = before.filter(|release| !release.is_empty() && !current.contains(release));
+    let is_there = |release: &String| asking.find(RELEASES, release).is_some();
+    let mut before = before.filter(|release| !current.contains(release) && is_there(release));
     before.next().ok_or_else(|| Problem::conflict("nothing_to_roll_back", "no other release was deployed here before"))
+}
+
+/// What an environment runs; what it only still has of an earlier release is not of it.
+fn releases(env: &Value) -> Vec<String> {
+    let processes = env["processes"].as_object().into_iter().flatten().map(|(_, process)| process);
+    let running = processes.filter(|process| !is_leaving(process));
+    running.map(|process| text(process, &["release"]).to_owned()).collect()
+}
+
+/// Whether the release of its environment has a process type no more.
+pub fn is_leaving(process: &Value) -> bool {
+    process.get("desired_before").is_some()
 }
 
 fn deploys_of(asking: &Asking<'_>, env: &str) -> Vec<Arc<RecordFacts>> {
@@ -87,7 +95,8 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
     let released = release.spec()["processes"].as_object().cloned().unwrap_or_default();
     for (process_type, unit) in &released {
         let old = stored.spec()["processes"].get(process_type).cloned().unwrap_or(Value::Null);
-        let desired = old["desired"].as_i64().unwrap_or(1);
+        // What an earlier release took away comes back as it was.
+        let desired = ["desired_before", "desired"].iter().find_map(|field| old[field].as_i64()).unwrap_or(1);
         processes.insert(
             process_type.clone(),
             json!({
@@ -108,6 +117,9 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
         let had = old["desired"].as_i64().unwrap_or(0) > 0;
         if !released.contains_key(process_type) && (had || is_left(process_type)) {
             let mut gone = old.clone();
+            if !is_leaving(old) {
+                gone["desired_before"] = old["desired"].clone();
+            }
             gone["desired"] = json!(0);
             if let Some(fields) = gone.as_object_mut() {
                 fields.remove("rollout");
@@ -321,6 +333,10 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
     let stored = asking.load_to_change(ENVS, &name)?;
     let version = stored.spec()["secrets_version"].as_i64().unwrap_or(0).saturating_add(1);
     let secret = format!("secrets.{name}.{version}");
+    if asking.around.world.get(&SECRETS.resource(), asking.org, &secret).is_some() {
+        let why = format!("there is a Secret {secret:?} that this service has not made: delete it first");
+        return Err(Problem::conflict("secret_exists", why));
+    }
     let keys: Vec<&String> = values.keys().collect();
     let payload = json!({"version": version, "keys": keys});
     let bundle = json!({"app": given.name("app"), "env": given.name("env"), "keys": keys, "secret": secret,
@@ -328,8 +344,7 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
     let mut spec = stored.spec().clone();
     spec["secrets_version"] = json!(version);
     spec["secret_keys"] = json!(keys);
-    let release = spec["processes"].as_object().into_iter().flatten().find_map(|(_, p)| p["release"].as_str());
-    let release = release.unwrap_or_default().to_owned();
+    let release = releases(&spec).into_iter().next().unwrap_or_default();
     for process in spec["processes"].as_object_mut().into_iter().flatten().map(|(_, process)| process) {
         process["secrets_version"] = json!(version);
     }

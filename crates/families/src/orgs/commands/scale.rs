@@ -8,6 +8,7 @@ use super::super::names::*;
 use super::super::{groups, numbers};
 use super::Given;
 use super::body::Body;
+use super::deploys::is_leaving;
 use super::problem::Problem;
 use super::work::{Asking, Done, Outcome};
 
@@ -23,7 +24,9 @@ pub fn set_scale(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let (mut more, mut is_mixed, mut old) = (Footprint::NONE, false, Vec::new());
     let mut attached = None;
     for (process_type, desired) in &scales {
-        let process = spec["processes"].get_mut(process_type.as_str()).filter(|process| process.is_object());
+        // What the release has no more is only waited for until it is gone.
+        let process = spec["processes"].get_mut(process_type.as_str());
+        let process = process.filter(|process| process.is_object() && !is_leaving(process));
         let Some(process) = process else {
             let why = format!("there is no process type {process_type:?} in what is deployed here");
             return Err(Problem::invalid("scales", why));

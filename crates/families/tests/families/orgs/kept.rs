@@ -202,3 +202,51 @@ fn what_is_restored_is_not_deleted_meanwhile() {
     platform.run("acme", Op::DeleteSnapshot, &path, Value::Null).unwrap();
     is_told(&platform);
 }
+
+#[test]
+fn a_release_that_is_gone_is_not_rolled_back_to_and_what_it_lacked_comes_back_as_it_was() {
+    let mut cluster = Cluster::new(&[("n1", 64 * GIB)]);
+    cluster.org("acme", 1);
+    let run = |cluster: &mut Cluster, op, path: &[(&'static str, &str)], body| {
+        cluster.platform.pass(1);
+        cluster.platform.run("acme", op, path, body).map(|done| done.body)
+    };
+    let one = json!({"memory_bytes": 1});
+    for processes in [json!({"web": one, "worker": one}), json!({"web": one})] {
+        let release = run(&mut cluster, Op::CreateRelease, &PROD[..1], json!({"processes": processes})).unwrap();
+        run(&mut cluster, Op::CreateDeploy, &PROD, json!({"release": release["number"]})).unwrap();
+        if release["number"] == 2 {
+            let scales = json!({"scales": [{"process_type": "worker", "desired": 3}]});
+            run(&mut cluster, Op::SetScale, &PROD, scales).unwrap();
+        }
+        cluster.settle();
+    }
+    let wants = |cluster: &Cluster| {
+        let env = cluster.platform.get(ENVS, "acme", "shop.prod").unwrap();
+        env["spec"]["processes"]["worker"]["desired"].clone()
+    };
+    assert_eq!(wants(&cluster), 0);
+    // It is only waited for: nobody asks for more of it.
+    let scales = json!({"scales": [{"process_type": "worker", "desired": 1}]});
+    let refused = run(&mut cluster, Op::SetScale, &PROD, scales).unwrap_err();
+    assert_eq!(refused.code, "invalid_argument");
+    assert_eq!(run(&mut cluster, Op::CreateRollback, &PROD, Value::Null).unwrap()["release"], "shop.2");
+    assert_eq!(wants(&cluster), 3);
+    cluster.settle();
+    // The one before it is gone: the next one back is taken.
+    run(&mut cluster, Op::DeleteRelease, &[PROD[0], ("release", "3")], Value::Null).unwrap();
+    assert_eq!(run(&mut cluster, Op::CreateRollback, &PROD, Value::Null).unwrap()["release"], "shop.1");
+}
+
+#[test]
+fn a_secret_that_somebody_else_made_is_not_taken_for_a_race() {
+    let mut cluster = Cluster::new(&[]);
+    cluster.org("acme", 0);
+    let key = engine::ObjectKey::new(rules::GroupResource::core("secrets"), "acme", "secrets.shop.prod.1");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secrets.shop.prod.1",
+        "namespace": "acme", "uid": kinds::uid::text(ledger::SubjectId(77))}});
+    let create = engine::WriteKind::Create(engine::Draft::new(secret).unwrap());
+    cluster.platform.write(key, create, families::Origin::internal("test")).unwrap();
+    let refused = cluster.platform.run("acme", Op::SetSecrets, &PROD, json!({"secrets": {"A": "1"}})).unwrap_err();
+    assert_eq!(refused.code, "secret_exists");
+}
