@@ -188,7 +188,7 @@ fn shown(op: Op) -> Option<Plural> {
         Op::CreateApp => APPS,
         Op::CreateRelease => RELEASES,
         Op::CreateEnv | Op::SetScale | Op::EnableIpv4 | Op::DisableIpv4 => ENVS,
-        Op::CreateDeploy | Op::CreateRollback | Op::SetDeployState | Op::SetSecrets => DEPLOYS,
+        Op::CreateDeploy | Op::CreateRollback | Op::CreateReplacement | Op::SetDeployState | Op::SetSecrets => DEPLOYS,
         Op::CreateRoute | Op::UpdateRoute => ROUTES,
         Op::CreateVolume => VOLUMES,
         Op::CreateAttachment => ATTACHMENTS,

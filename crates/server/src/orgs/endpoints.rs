@@ -58,6 +58,8 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint("GET", "/v1/orgs/{org}/apps/{app}/envs/{env}/deploys", List(DEPLOYS), Org, ("list", "deploys", ""), "Rollouts.", NONE),
     endpoint("POST", "/v1/orgs/{org}/apps/{app}/envs/{env}/deploys", Run(Op::CreateDeploy), Org, ("create", "deploys", ""), "Rolls a release out.", RELEASE),
     endpoint("POST", "/v1/orgs/{org}/apps/{app}/envs/{env}/rollbacks", Run(Op::CreateRollback), Org, ("create", "deploys", ""), "Rolls back to an earlier release.", &[("release", "integer", false)]),
+    endpoint("POST", "/v1/orgs/{org}/apps/{app}/envs/{env}/replacements", Run(Op::CreateReplacement), Operator, ("create", "deploys", "status"), "Replaces instances by others of the same.",
+        &[("reason", "string", true), ("process_types", "array", true)]),
     endpoint("GET", "/v1/orgs/{org}/deploys/{deploy}", Get(DEPLOYS, "deploy"), Org, ("get", "deploys", ""), "A rollout.", NONE),
     endpoint("PUT", "/v1/orgs/{org}/deploys/{deploy}/state", Run(Op::SetDeployState), Operator, ("update", "deploys", "status"), "How a rollout goes.",
         &[("state", "string", true), ("message", "string", false), ("mode", "string", false)]),

@@ -330,6 +330,10 @@ impl Script<'_> {
                 }
                 self.command(&org, Op::SetDeployState, &[("deploy", &deploy)], body);
             }
+            Action::Replace { org, app, env, why, process_types } => {
+                let body = json!({"reason": why, "process_types": process_types});
+                self.command(&org, Op::CreateReplacement, &[("app", &app), ("env", &env)], body);
+            }
             Action::Fail { org, instance, reason } => {
                 let body = json!({"status": "failed", "reason": reason});
                 self.command(&org, Op::ReportInstance, &[("instance", &instance)], body);

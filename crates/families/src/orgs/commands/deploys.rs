@@ -128,7 +128,27 @@ fn roll_out(given: &Given<'_>, asking: &mut Asking<'_>, release: &str, kind: &st
         }
     }
     spec["processes"] = Value::Object(processes);
-    begin(asking, &stored, spec, &release.name, kind, None)
+    begin(asking, &stored, spec, &release.name, kind, Begun::default())
+}
+
+/// Instances go elsewhere and run what they did: a rollout of some process types in which nothing else is wanted.
+pub fn replace(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let body = Body::of(given.body, &["reason", "process_types"])?;
+    let kind = body.word("reason", &["node_drain", "volumes_changed"])?;
+    let kind = kind.ok_or_else(|| Problem::invalid("reason", "it is missing"))?;
+    let stored = asking.load_to_change(ENVS, &env_name(given.name("app"), given.name("env")))?;
+    let processes = &stored.spec()["processes"];
+    let listed = body.required("process_types")?.as_array().filter(|list| !list.is_empty() && list.len() <= 64);
+    let named = listed.and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
+    let named = named.filter(|names| names.iter().all(|name| processes[*name]["release"].is_string()));
+    let why = "it is no list of process types that are deployed here";
+    let named = named.ok_or_else(|| Problem::invalid("process_types", why))?;
+    if processes.as_object().is_some_and(|all| all.values().any(|process| process.get("rollout").is_some())) {
+        return Err(Problem::conflict("rollout_under_way", "its instances are being replaced already"));
+    }
+    let release = text(&processes[named[0]], &["release"]).to_owned();
+    let spec = stored.spec().clone();
+    begin(asking, &stored, spec, &release, kind, Begun { only: Some(named), told_first: None })
 }
 
 /// What of a process an environment repeats: what one instance takes, and which secrets it needs. An environment stands in each of
@@ -141,6 +161,14 @@ fn takes(process: &Value) -> Value {
     unit
 }
 
+/// What a rollout begins with.
+#[derive(Default)]
+struct Begun<'a> {
+    /// Of these process types alone; it is nobody's wish, and goes on where there is no room to surge.
+    only: Option<Vec<&'a str>>,
+    told_first: Option<(&'a str, Value)>,
+}
+
 /// Begins a rollout towards what `spec` says.
 fn begin(
     asking: &mut Asking<'_>,
@@ -148,7 +176,7 @@ fn begin(
     mut spec: Value,
     release: &str,
     kind: &str,
-    told_first: Option<(&str, Value)>,
+    Begun { only, told_first }: Begun<'_>,
 ) -> Result<Outcome, Problem> {
     let deploy = asking.new_id("d");
     let policy = surge_policy(asking);
@@ -157,7 +185,9 @@ fn begin(
     let mut events: Vec<(&str, Value)> = told_first.into_iter().collect();
     let old = stored.spec()["processes"].clone();
     let mut drained = Vec::new();
-    for (process_type, process) in spec["processes"].as_object_mut().into_iter().flatten() {
+    let is_meant = |name: &str| only.as_ref().is_none_or(|only| only.contains(&name));
+    let processes = spec["processes"].as_object_mut().into_iter().flatten();
+    for (process_type, process) in processes.filter(|(name, _)| is_meant(name)) {
         let before = old.get(process_type).cloned().unwrap_or(Value::Null);
         let desired = process["desired"].as_i64().unwrap_or(0);
         let had = before["desired"].as_i64().unwrap_or(0);
@@ -193,7 +223,7 @@ fn begin(
         asking.look(more)?;
     }
     spec["changed_seq"] = json!(asking.around.now_ms);
-    out.surges_or_nothing = policy == SurgePolicy::Reject;
+    out.surges_or_nothing = policy == SurgePolicy::Reject && only.is_none();
     let message = message(&modes, &asking.around.no_surge_for, &drained);
     // Whoever sees an environment of an earlier version does not see this rollout in it yet.
     let env_version = stored.version().saturating_add(i64::try_from(events.len()).unwrap_or(i64::MAX));
@@ -350,7 +380,7 @@ pub fn set_secrets(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
     }
     // Also where nothing runs yet: every change of an environment is told.
     let told = ("env.secrets_set", json!({"version": version, "keys": keys}));
-    let mut out = begin(asking, &stored, spec, &release, "secrets", Some(told))?;
+    let mut out = begin(asking, &stored, spec, &release, "secrets", Begun { only: None, told_first: Some(told) })?;
     match asking.find(SECRET_BUNDLES, &name) {
         Some(old) => {
             let kept = text(old.spec(), &["secret"]).to_owned();

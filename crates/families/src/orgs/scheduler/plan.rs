@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::dimensions::Dimension;
 use super::super::footprint::Footprint;
+use super::super::names::env_name;
 use super::board::{Board, Holding};
 use super::place::{Need, NoPlace, Node, choose};
 use super::progress::{deploys, downgrades, sessions, statuses, watched};
@@ -57,6 +58,14 @@ pub enum Action {
         session: String,
         version: i64,
     },
+    /// Process types of which instances are to go elsewhere, although nothing else is wanted of them: a rollout of what they run.
+    Replace {
+        org: String,
+        app: String,
+        env: String,
+        why: &'static str,
+        process_types: Vec<String>,
+    },
     /// Where a rollout has got to; `drains_first` if it no longer surges.
     Deploy {
         org: String,
@@ -80,6 +89,7 @@ impl Action {
             | Action::Remove { org, .. }
             | Action::Fail { org, .. }
             | Action::EndSession { org, .. }
+            | Action::Replace { org, .. }
             | Action::Deploy { org, .. }
             | Action::Status { org, .. } => org,
         }
@@ -111,6 +121,8 @@ pub struct Blocked {
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub blocked: BTreeMap<String, Blocked>,
+    /// Environments, by organization, that cannot roll out what they run: there one instance after the other goes without.
+    pub plain: BTreeSet<(String, String)>,
 }
 
 impl Memory {
@@ -121,6 +133,7 @@ impl Memory {
             board.holding(org).is_some_and(|holding| holding.groups.contains_key(key))
         };
         self.blocked.retain(|key, _| is_there(key));
+        self.plain.retain(|(org, env)| board.holding(org).is_some_and(|holding| holding.envs.contains_key(env)));
     }
 
     /// An allocation was refused.
@@ -173,6 +186,8 @@ pub(super) struct Wants {
     pub only_surges: bool,
     /// How many of them were placed.
     placed: usize,
+    /// Who goes to be replaced though no rollout is under way, and why: with one it could surge.
+    leaves: Option<(&'static str, Action)>,
     /// Who goes where nothing more may come: the next fits into the slot it leaves, and the rollout goes on with those there are.
     otherwise: Option<Action>,
 }
@@ -265,11 +280,40 @@ pub fn plan_for(
             actions.extend(one.otherwise.take());
         }
     }
+    actions.extend(replacements(&groups, &mut wants, memory));
     actions.extend(downgrades(board, &groups, &wants));
-    actions.extend(deploys(&holdings, &groups, &wants, now_ms));
+    actions.extend(deploys(&holdings, &groups, &wants, &places, now_ms));
     actions.extend(statuses(board, &groups, &wants, memory, now_ms));
     let (actions, left) = in_turn(actions);
     Plan { watched: watched(&holdings, &groups, &wants), actions, left }
+}
+
+/// What goes elsewhere without a rollout gets one, so that it surges where there is room; one for each environment, and none beside
+/// another.
+fn replacements(groups: &[&Group], wants: &mut [Wants], memory: &Memory) -> Vec<Action> {
+    let place = |group: &Group| (group.org.clone(), env_name(&group.app, &group.env));
+    let rolling: BTreeSet<(String, String)> =
+        groups.iter().filter(|group| !group.deploy.is_empty()).map(|group| place(group)).collect();
+    let (mut actions, mut begun) = (Vec::new(), BTreeMap::new());
+    for (group, wants) in groups.iter().zip(wants) {
+        let Some((why, drains)) = wants.leaves.take() else { continue };
+        let place = place(group);
+        if memory.plain.contains(&place) {
+            actions.push(drains);
+        } else if !rolling.contains(&place) {
+            let one: &mut (&Group, &'static str, Vec<String>) = begun.entry(place).or_insert((*group, why, Vec::new()));
+            one.2.push(group.process_type.clone());
+        }
+    }
+    let begin = |(group, why, process_types): (&Group, &'static str, Vec<String>)| Action::Replace {
+        org: group.org.clone(),
+        app: group.app.clone(),
+        env: group.env.clone(),
+        why,
+        process_types,
+    };
+    actions.extend(begun.into_values().map(begin));
+    actions
 }
 
 /// One of each organization after the other, and within one of each sort: whoever has a thousand instances to stop stands before
@@ -280,7 +324,7 @@ fn in_turn(actions: Vec<Action>) -> (Vec<Action>, BTreeSet<String>) {
         let sort = match &action {
             Action::Allocate { .. } => 0,
             Action::SetState { .. } | Action::Remove { .. } | Action::Fail { .. } | Action::EndSession { .. } => 1,
-            Action::Deploy { .. } => 2,
+            Action::Replace { .. } | Action::Deploy { .. } => 2,
             Action::Status { .. } => 3,
         };
         turns.entry(action.org().to_owned()).or_default()[sort].push_back(action);
@@ -334,11 +378,13 @@ impl Ground<'_> {
 }
 
 /// Nodes that instances are not left on.
-struct Places {
+pub(super) struct Places {
     /// What they ran is lost.
     gone: Vec<String>,
     /// What they run goes elsewhere, one of a group after the other.
     draining: Vec<String>,
+    /// Whether there is any node in service.
+    has_active: bool,
 }
 
 impl Places {
@@ -349,7 +395,12 @@ impl Places {
         let mut gone = within(&["offline", "disabled"]);
         gone.extend(board.unknown_nodes().cloned());
         gone.sort();
-        Places { gone, draining: within(&["draining"]) }
+        Places { gone, draining: within(&["draining"]), has_active: !within(&["active"]).is_empty() }
+    }
+
+    /// Whether it is to go elsewhere, and there is an elsewhere.
+    pub(super) fn is_left(&self, one: &Instance) -> bool {
+        self.has_active && self.draining.contains(&one.node)
     }
 
     fn has_lost(&self, one: &Instance) -> bool {
@@ -415,11 +466,12 @@ fn wants(group: &Group, nodes: &Places, now_ms: i64) -> Wants {
             out.actions.push(Action::Fail { org, instance, reason: "startup_timeout" });
         }
     }
-    let (fresh, stale): (Vec<&Instance>, Vec<&Instance>) = running.iter().partition(|one| one.hash == group.hash);
+    let is_fresh = |one: &Instance| one.hash == group.hash && !nodes.is_left(one);
+    let (fresh, stale): (Vec<&Instance>, Vec<&Instance>) = running.iter().partition(|one| is_fresh(one));
     let surge = i64::from(is_surging && !stale.is_empty());
     let excess = count(&running) - (group.desired + surge);
     if excess > 0 {
-        let victims = victims(&running, &group.hash);
+        let victims = victims(&running, is_fresh);
         for one in victims.into_iter().take(usize::try_from(excess).unwrap_or(0)) {
             out.actions.push(set(one, "draining", "scale_down"));
         }
@@ -458,30 +510,30 @@ fn replace(
     set: impl Fn(&Instance, &'static str, &str) -> Action,
 ) {
     let total = i64::try_from(running.len()).unwrap_or(i64::MAX);
-    // A rollout that failed replaces no more; volumes that came or went are no matter of a rollout.
+    // A rollout that failed replaces no more; volumes that came or went, and nodes that are left, are no matter of a rollout.
     let what = |hash: &str| hash.rsplit_once('/').map_or(String::new(), |(what, _)| what.to_owned());
     let may_go = |one: &&Instance| !group.deploy.is_empty() || what(&one.hash) == what(&group.hash);
     let stale: Vec<&Instance> = stale.iter().copied().filter(may_go).collect();
-    if let Some(one) = victims(&stale, &group.hash).first() {
-        let enough = if group.mode == "surge" { total > group.desired } else { total >= group.desired };
-        let fits = group.unit.max(one.footprint) == one.footprint;
-        if enough {
-            out.actions.push(set(one, "draining", "rollout_replace"));
-        } else if group.mode != "surge" && fits {
-            out.otherwise = Some(set(one, "draining", "rollout_replace"));
-        }
-    } else if total >= group.desired
-        && let Some(one) = running.iter().find(|one| nodes.draining.contains(&one.node))
-    {
-        out.actions.push(set(one, "draining", "node_draining"));
+    let Some(one) = victims(&stale, |one| one.hash == group.hash).first().copied() else { return };
+    let reason = if one.hash == group.hash { "node_draining" } else { "rollout_replace" };
+    let drains = set(one, "draining", reason);
+    let enough = if group.mode == "surge" { total > group.desired } else { total >= group.desired };
+    let fits = group.unit.max(one.footprint) == one.footprint;
+    if enough && group.deploy.is_empty() && group.volumes.is_empty() {
+        let why = if nodes.is_left(one) { "node_drain" } else { "volumes_changed" };
+        out.leaves = Some((why, drains));
+    } else if enough {
+        out.actions.push(drains);
+    } else if group.mode != "surge" && fits {
+        out.otherwise = Some(drains);
     }
 }
 
-/// Who goes first: failed, of another spec, not ready, oldest.
-fn victims<'a>(running: &[&'a Instance], hash: &str) -> Vec<&'a Instance> {
+/// Who goes first: failed, of what is not wanted any more, not ready, oldest.
+fn victims<'a>(running: &[&'a Instance], is_fresh: impl Fn(&Instance) -> bool) -> Vec<&'a Instance> {
     let mut victims = running.to_vec();
     victims.sort_by_key(|one| {
-        (!one.has_ended(), one.hash == hash, one.reported == "ready", one.allocated_ms, one.id.clone())
+        (!one.has_ended(), is_fresh(one), one.reported == "ready", one.allocated_ms, one.id.clone())
     });
     victims
 }

@@ -10,7 +10,7 @@ use super::super::commands::has_passed;
 use super::super::names::env_name;
 use super::super::usage::counts_as_open;
 use super::board::{Board, Holding};
-use super::plan::{Action, FAILURES_MAX, Memory, Wants};
+use super::plan::{Action, FAILURES_MAX, Memory, Places, Wants};
 use super::state::{Group, Instance, Seen};
 
 /// How long a rollout may take.
@@ -48,6 +48,7 @@ pub(super) fn deploys(
     holdings: &[(&String, &Holding)],
     groups: &[&Group],
     wants: &[Wants],
+    places: &Places,
     now_ms: i64,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -69,7 +70,8 @@ pub(super) fn deploys(
         let is_done = |group: &Group| {
             let live: Vec<&Instance> = group.instances.iter().filter(|one| one.desired_state != "stopped").collect();
             let good = live.iter().filter(|one| one.hash == group.hash && one.reported == "ready").count();
-            live.iter().all(|one| one.hash == group.hash) && i64::try_from(good).unwrap_or(0) >= group.desired
+            let is_there = |one: &&Instance| one.hash == group.hash && !places.is_left(one);
+            live.iter().all(is_there) && i64::try_from(good).unwrap_or(0) >= group.desired
         };
         // Each group has its own tries.
         let failed = |group: &Group| {

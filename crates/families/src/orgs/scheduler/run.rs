@@ -234,6 +234,13 @@ impl Scheduler {
             {
                 self.memory.block(group, *refused, now);
             }
+            if let Action::Replace { org, app, env, .. } = &action {
+                let place = (org.clone(), env_name(app, env));
+                match done {
+                    Ok(()) => drop(self.memory.plain.remove(&place)),
+                    Err(_) => drop(self.memory.plain.insert(place)),
+                }
+            }
             // Somebody else changed it: it is looked at again as it is then.
             if done.is_err() {
                 self.watched.insert(action.org().to_owned());
@@ -300,6 +307,11 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Exceed
             expected = Some(*version);
             (Method::DELETE, format!("/v1/orgs/{org}/exec-sessions/{session}"), Value::Null)
         }
+        Action::Replace { org, app, env, why, process_types } => (
+            Method::POST,
+            format!("/v1/orgs/{org}/apps/{app}/envs/{env}/replacements"),
+            json!({"reason": why, "process_types": process_types}),
+        ),
         Action::Deploy { org, deploy, state, message, drains_first } => {
             let mut body = json!({"state": state});
             if *drains_first {

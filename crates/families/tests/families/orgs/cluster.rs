@@ -127,6 +127,10 @@ impl Cluster {
                     }
                     run(&mut self.platform, org, Op::SetDeployState, &[("deploy", deploy)], body)
                 }
+                Action::Replace { org, app, env, why, process_types } => {
+                    let body = json!({"reason": why, "process_types": process_types});
+                    run(&mut self.platform, org, Op::CreateReplacement, &[("app", app), ("env", env)], body)
+                }
                 Action::Fail { org, instance, reason } => {
                     let body = json!({"status": "failed", "reason": reason});
                     run(&mut self.platform, org, Op::ReportInstance, &[("instance", instance)], body)

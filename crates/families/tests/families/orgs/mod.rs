@@ -8,6 +8,7 @@ mod kept;
 mod limits;
 mod meeting;
 mod platform;
+mod replacing;
 mod scheduling;
 mod stories;
 mod storm;
