@@ -214,6 +214,11 @@ fn named(call: &Call, op: Op) -> &str {
     if op == Op::CreateOrg { text(&call.body, &["id"]) } else { call.org() }
 }
 
+/// The next entries of the journals of events and of refusals.
+fn ends(parts: &Parts) -> [u64; 2] {
+    [Journal::EVENTS, Journal::AUDIT].map(|journal| parts.journals.span(journal).map_or(0, |span| span.end))
+}
+
 fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outcome, Problem> {
     let actor = call.actor();
     let request_id = call.number.hyphenated().to_string();
@@ -227,6 +232,7 @@ fn decide(parts: &Parts, call: &Call, op: Op, asked: &Asked<'_>) -> Result<Outco
         ids: &mut ids,
         surges_max: asked.surges_max,
         no_surge_for: asked.no_surge_for.to_vec(),
+        journals_from: if op == Op::CreateOrg { ends(parts) } else { [0; 2] },
     };
     let mut asking = Asking {
         org: named(call, op),

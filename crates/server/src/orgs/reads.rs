@@ -40,13 +40,15 @@ pub async fn read(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Fai
         Action::Usage => usage(parts, call),
         Action::EnvStatus => env_status(parts, call),
         Action::Events => {
-            org(parts, call)?;
-            journal(parts, call, Journal::EVENTS).await
+            let org = org(parts, call)?;
+            let from = begun_at(&org, "events_from");
+            journal(parts, call, Journal::EVENTS, from).await
         }
-        Action::AllEvents => journal(parts, call, Journal::EVENTS).await,
+        Action::AllEvents => journal(parts, call, Journal::EVENTS, 0).await,
         Action::Audit => {
-            org(parts, call)?;
-            journal(parts, call, Journal::AUDIT).await
+            let org = org(parts, call)?;
+            let from = begun_at(&org, "audit_from");
+            journal(parts, call, Journal::AUDIT, from).await
         }
         Action::Views => views(parts, call).await,
         _ => Err(Failure::no_such_path()),
@@ -57,6 +59,11 @@ fn org(parts: &Parts, call: &Call) -> Result<Arc<Value>, Failure> {
     let world = CacheWorld(&parts.cache);
     let found = world.get(&ORGS.resource(), call.org(), call.org());
     found.ok_or_else(|| Failure::not_found(format!("there is no organization {:?}", call.org())))
+}
+
+/// Where a journal stood when an organization was made: what is before it is of an earlier one of its name.
+fn begun_at(org: &Value, field: &str) -> u64 {
+    org["spec"][field].as_u64().unwrap_or(0)
 }
 
 /// Whether an object is in the app and the environment that the path names.
@@ -250,8 +257,8 @@ struct Whose {
     org_id: Option<String>,
 }
 
-/// Entries of a journal in their order, those of the organization that the path names, or all.
-async fn journal(parts: &Arc<Parts>, call: &Call, journal: Journal) -> Result<Response<Body>, Failure> {
+/// Entries of a journal in their order from one on, those of the organization that the path names, or all.
+async fn journal(parts: &Arc<Parts>, call: &Call, journal: Journal, from: u64) -> Result<Response<Body>, Failure> {
     let (limit, after) = page(call)?;
     let after = match after {
         None => 0,
@@ -259,7 +266,7 @@ async fn journal(parts: &Arc<Parts>, call: &Call, journal: Journal) -> Result<Re
     };
     let (journals, org) = (parts.journals.clone(), call.org().to_owned());
     let reading = move || {
-        let (mut rows, mut at, mut seen, mut bytes) = (Rows::new(limit), after.saturating_add(1), 0, 0);
+        let (mut rows, mut at, mut seen, mut bytes) = (Rows::new(limit), after.saturating_add(1).max(from), 0, 0);
         loop {
             let page = journals.forward(journal, at, PageLimit { entries: 1000, bytes: 1 << 20 });
             let page = page.map_err(|error| Failure::unavailable(error.to_string()))?;

@@ -357,8 +357,15 @@ impl Script<'_> {
         // The server's clock does not go back while it runs.
         let (known, now_ms, rng) = (Known(self.seen), self.now_ms.max(self.seen.told_ms), &mut *self.rng);
         let mut ids = || u128::from(rng.draw()) << 64 | u128::from(rng.draw());
-        let around =
-            Around { world: &known, balances: &known, now_ms, ids: &mut ids, surges_max, no_surge_for: Vec::new() };
+        let around = Around {
+            world: &known,
+            balances: &known,
+            now_ms,
+            ids: &mut ids,
+            surges_max,
+            no_surge_for: Vec::new(),
+            journals_from: [0; 2],
+        };
         let mut asking =
             Asking { org, actor: &actor, request_id: "", idempotency_key: None, expected_version: None, around };
         let outcome = run(op, &given, &mut asking);

@@ -118,6 +118,8 @@ pub struct Around<'a> {
     /// At most so many process types may surge; the others drain first, for these reasons.
     pub surges_max: usize,
     pub no_surge_for: Vec<Violation>,
+    /// The next entries of the journals of events and of refusals: all that is told of anybody by now is before them.
+    pub journals_from: [u64; 2],
 }
 
 /// The longest event. What it tells of is an object of the same length, so that this bounds those, too.

@@ -20,6 +20,10 @@ pub fn create_org(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     let tier = body.text("tier")?.unwrap_or("free");
     check_tier(asking, tier)?;
     let mut spec = json!({"tier": tier, "overrides": {}});
+    // Of an earlier organization of this name the next one learns nothing.
+    for (field, from) in ["events_from", "audit_from"].into_iter().zip(asking.around.journals_from) {
+        spec[field] = json!(from);
+    }
     spec["reservations"] = json!(body.word("reservations", &["exact", "check"])?.unwrap_or("exact"));
     if let Some(policy) = body.word("surge_policy", &["drain_first", "reject"])? {
         spec["surge_policy"] = json!(policy);

@@ -153,6 +153,7 @@ impl Platform {
             ids: &mut ids,
             surges_max,
             no_surge_for: no_surge_for.to_vec(),
+            journals_from: [self.events.len() as u64, 0],
         };
         let mut asking =
             Asking { org, actor: &actor, request_id: "test", idempotency_key: None, expected_version: None, around };
