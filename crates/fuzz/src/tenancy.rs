@@ -122,6 +122,7 @@ impl Tenancy {
             clock: now_seconds,
             term: Term::default(),
             space: Space::default(),
+            denials: Arc::default(),
             watches: Arc::new(Watches::new(Term::default(), server.closing.clone())),
             closing: server.closing.clone(),
         };

@@ -101,6 +101,13 @@ impl Land {
         land
     }
 
+    /// Further lines of the setting, after which the neighbour is to stay as it is.
+    pub async fn set(&mut self, table: &str) {
+        self.play(table).await;
+        self.before = self.neighbour().await;
+        self.tried = 0;
+    }
+
     /// Tries every line of a table, and fails with the first that is answered otherwise.
     pub async fn play(&mut self, table: &str) {
         for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

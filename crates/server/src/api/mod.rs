@@ -71,12 +71,13 @@ use crate::body::{self, BODY_BYTES_MAX, BodyError};
 use crate::core::{Answer, Cache, Command, ObjectKey, Write, WriteKind};
 use crate::identity::Identity;
 use crate::inflight::Room;
+use crate::listen::RemoteAddr;
 use crate::metrics::Metrics;
 use crate::orgs;
 use crate::registry::{Registry, Served, ServedSubresource};
 use crate::request::RequestInfo;
 pub use long::Long;
-use number::{number_of, tell_number};
+pub(crate) use number::{number_of, tell_number};
 use options::Query;
 pub(crate) use prepare::CacheWorld;
 pub use review::CacheAccounts;
@@ -236,6 +237,10 @@ impl Api {
         }
     }
 
+    pub(crate) fn shared_parts(&self) -> &Arc<Parts> {
+        &self.inner.parts
+    }
+
     pub fn parts(&self) -> &Parts {
         &self.inner.parts
     }
@@ -297,7 +302,8 @@ impl Api {
         if orgs::is_ours(&info.path) {
             let room = parts.extensions.remove::<Room>();
             let head = (parts.method, parts.uri, parts.headers);
-            let asked = orgs::answer((self, room), &self.inner.parts, head, body, identity, number);
+            let source = parts.extensions.remove::<RemoteAddr>().map(|remote| remote.0);
+            let asked = orgs::answer((self, room, source), &self.inner.parts, head, body, identity, number);
             return Ok(Box::pin(asked).await);
         }
         let query = Query::parse(parts.uri.query())?;

@@ -18,6 +18,7 @@ use tower::Service;
 use super::doubt::Watches;
 use super::refusal::Refusal;
 use super::watch_body::WatchBody;
+use crate::api::number_of;
 use crate::authn::{Authenticator, impersonate};
 use crate::authz::{Decision, Rbac, is_health};
 use crate::body::BODY_BYTES_MAX;
@@ -25,6 +26,7 @@ use crate::identity::Identity;
 use crate::inflight::{AnswerBytes, InFlight, Room, Taken, Work};
 use crate::listen::Answering;
 use crate::metrics::{Asked, Metrics};
+use crate::orgs;
 use crate::request::RequestInfo;
 use crate::tls::Peer;
 
@@ -45,6 +47,8 @@ pub struct Gate {
     pub space: Space,
     /// Ends watches when the term is in doubt, or the server closes.
     pub watches: Arc<Watches>,
+    /// Commands of organizations that somebody has no right to.
+    pub denials: Arc<orgs::Denials>,
     /// Cancelled when the server is to stop: watches end.
     pub closing: CancellationToken,
 }
@@ -58,7 +62,12 @@ impl Gate {
         let asked = info.attributes();
         match self.rbac.authorize(&identity, &asked) {
             Decision::Allowed(_) => Ok(identity),
-            Decision::Denied { reason } => Err(Refusal::forbidden(&identity, &asked, &reason)),
+            Decision::Denied { reason } => {
+                if orgs::is_ours(&info.path) {
+                    orgs::forbidden(&self.denials, request, &identity);
+                }
+                Err(Refusal::forbidden(&identity, &asked, &reason))
+            }
         }
     }
 }
@@ -89,7 +98,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         // The instance that was asked whether it is ready is the one to call; the clone takes its place.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
@@ -97,8 +106,15 @@ where
         async move {
             let begun = Instant::now();
             let line = Line::of(&request);
+            let number = orgs::is_ours(request.uri().path()).then(|| number_of(request.headers()));
+            if let Some(number) = number {
+                request.extensions_mut().insert(orgs::Numbered(number));
+            }
             let (asked, answer) = pass(&gate, inner, request).await;
-            let response = answer.unwrap_or_else(Refusal::into_response);
+            let response = answer.unwrap_or_else(|refusal| match number {
+                Some(number) => orgs::refused(refusal, number),
+                None => refusal.into_response(),
+            });
             asked.answered(response.status(), begun.elapsed());
             if let Some(line) = line {
                 line.write(&response, begun.elapsed());

@@ -41,44 +41,60 @@ impl Refusal {
         }
     }
 
+    /// The status code and the words of the answer.
+    pub fn said(&self) -> (StatusCode, String) {
+        match self {
+            Refusal::BadRequest(message) => (StatusCode::BAD_REQUEST, message.clone()),
+            Refusal::Unauthorized => (StatusCode::UNAUTHORIZED, "Unauthorized".into()),
+            Refusal::Forbidden { message, .. } => (StatusCode::FORBIDDEN, message.clone()),
+            Refusal::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, TooMany.to_string()),
+            Refusal::TooManyConnections => {
+                (StatusCode::TOO_MANY_REQUESTS, "Too many connections, please try again later.".into())
+            }
+            Refusal::NotLeading => {
+                let message = "this replica does not know whether it still leads; ask again";
+                (StatusCode::SERVICE_UNAVAILABLE, message.into())
+            }
+            Refusal::NoSpace => {
+                let message = "the store is full and refuses every write, deletions included; reading works";
+                (StatusCode::INSUFFICIENT_STORAGE, message.into())
+            }
+            Refusal::Timeout => {
+                let message = "Timeout: request did not complete within the allotted timeout";
+                (StatusCode::GATEWAY_TIMEOUT, message.into())
+            }
+        }
+    }
+
+    /// The word that clients of Kubernetes go by.
+    fn reason(&self) -> &'static str {
+        match self {
+            Refusal::BadRequest(_) => "BadRequest",
+            Refusal::Unauthorized => "Unauthorized",
+            Refusal::Forbidden { .. } => "Forbidden",
+            Refusal::TooManyRequests | Refusal::TooManyConnections => "TooManyRequests",
+            Refusal::NotLeading => "ServiceUnavailable",
+            Refusal::NoSpace => "InsufficientStorage",
+            Refusal::Timeout => "Timeout",
+        }
+    }
+
     pub fn into_response(self) -> Response<Body> {
+        let ((code, message), reason) = (self.said(), self.reason());
         let mut details = json!({});
-        let (code, reason, message) = match self {
-            Refusal::BadRequest(message) => (StatusCode::BAD_REQUEST, "BadRequest", message),
-            Refusal::Unauthorized => (StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized".into()),
-            Refusal::Forbidden { message, group, resource, name } => {
+        match self {
+            Refusal::Forbidden { group, resource, name, .. } => {
                 for (field, value) in [("group", group), ("kind", resource), ("name", name)] {
                     if !value.is_empty() {
                         details[field] = json!(value);
                     }
                 }
-                (StatusCode::FORBIDDEN, "Forbidden", message)
             }
-            Refusal::TooManyRequests => {
+            Refusal::TooManyRequests | Refusal::TooManyConnections | Refusal::NotLeading | Refusal::NoSpace => {
                 details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
-                (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", TooMany.to_string())
             }
-            Refusal::TooManyConnections => {
-                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
-                let message = "Too many connections, please try again later.";
-                (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.into())
-            }
-            Refusal::NotLeading => {
-                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
-                let message = "this replica does not know whether it still leads; ask again";
-                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.into())
-            }
-            Refusal::NoSpace => {
-                details["retryAfterSeconds"] = json!(RETRY_AFTER_SECONDS);
-                let message = "the store is full and refuses every write, deletions included; reading works";
-                (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", message.into())
-            }
-            Refusal::Timeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "Timeout",
-                "Timeout: request did not complete within the allotted timeout".into(),
-            ),
-        };
+            Refusal::BadRequest(_) | Refusal::Unauthorized | Refusal::Timeout => {}
+        }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": "Failure", "message": message, "reason": reason, "code": code.as_u16(),

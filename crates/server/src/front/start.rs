@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::inflight::InFlight;
 use crate::listen;
 use crate::metrics::Metrics;
+use crate::orgs::Denials;
 use crate::tls::{self, ServingCert, TlsError};
 
 /// How often the age of the certificates is looked at. They are renewed weeks before they expire, but clocks jump: a machine
@@ -64,6 +65,7 @@ pub struct Built<S> {
     pub metrics: Arc<Metrics>,
     pub term: Term,
     pub space: Space,
+    pub denials: Arc<Denials>,
 }
 
 pub async fn prepare(config: Config) -> Result<Prepared, StartError> {
@@ -158,6 +160,7 @@ impl Prepared {
             clock: now_seconds,
             term: built.term,
             space: built.space,
+            denials: built.denials,
             watches,
             closing: closing.clone(),
         });

@@ -170,6 +170,7 @@ pub fn components() -> Map<String, Value> {
             ("resource_id?", "word"),
             ("resource_path", "any"),
             ("user_agent?", "word"),
+            ("source_ip?", "string"),
             ("decision", "word"),
             ("result", "word"),
             ("error_class", "word"),
@@ -229,7 +230,7 @@ pub fn schema(endpoint: &Endpoint) -> Value {
         Action::Quotas => with_items(&[("org_id", "word"), ("tier", "word")], "items", "Limit"),
         Action::Usage => with_items(&[("org_id", "word"), ("tier", "word")], "items", "Usage"),
         Action::Events | Action::AllEvents => page(&reference("Event")),
-        Action::Audit => page(&reference("Denial")),
+        Action::Audit | Action::AllAudit => page(&reference("Denial")),
         Action::Views => {
             let fields = [("now_ms", "number"), ("as_of_event_id", "integer"), ("next", "string")];
             with_items(&fields, "items", "View")

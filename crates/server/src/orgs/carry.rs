@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use store::Journal;
 use uuid::Uuid;
 
+use super::denials::Tried;
 use super::key::Key;
 use super::problem::Failure;
-use super::table::name_of;
 use super::{Call, document};
 use crate::api::{CacheWorld, Parts};
 use crate::authz::Attributes;
@@ -29,9 +29,6 @@ use crate::identity::Identity;
 
 /// How often a command is run again because something changed meanwhile. Every lost round is another command that got through.
 const ROUNDS_MAX: usize = 64;
-
-/// What a client says of itself is written down as far as it is a name.
-const USER_AGENT_CHARS_MAX: usize = 128;
 
 /// Who the service writes as, on behalf of whoever its events name.
 pub fn origin(number: Uuid) -> Origin {
@@ -276,8 +273,7 @@ async fn submit(
 
 /// Waits until all that was decided before is durable and shown; says whether that is so.
 pub async fn barrier(parts: &Arc<Parts>) -> bool {
-    let writes = Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(Uuid::nil()) };
-    matches!(write_all(parts, WriteAll { writes, entries: Vec::new() }).await, Ok(Ok(())))
+    write_entries(parts, Vec::new(), origin(Uuid::nil())).await
 }
 
 async fn write_all(parts: &Arc<Parts>, all: WriteAll) -> Result<Result<(), Refused>, Failure> {
@@ -362,24 +358,20 @@ async fn audit(parts: &Arc<Parts>, call: &Call, class: &str, reason: &str, detai
     if call.is_dry_run() {
         return;
     }
-    let (actor, org) = (call.actor(), call.org());
-    let client = call.headers.get(http::header::USER_AGENT).and_then(|client| client.to_str().ok()).unwrap_or_default();
-    let client: String = client.chars().take(USER_AGENT_CHARS_MAX).collect();
-    let entry = json!({
-        "timestamp": kinds::time::text((parts.clock)()),
-        "request_id": call.number.hyphenated().to_string(),
-        "actor_type": actor.kind, "actor_id": actor.id, "org_id": org, "user_agent": client,
-        "action": format!("{} {}", call.found.endpoint.method, call.found.endpoint.path),
-        "resource_type": call.found.endpoint.resource, "resource_id": name_of(&call.found),
-        "resource_path": call.found.path,
-        "decision": "deny", "result": "refused", "error_class": class, "reason": reason, "details": details,
-    });
-    let writes = Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin: origin(call.number) };
+    let Call { found, headers, source, number, .. } = call;
+    let tried = Tried { found, org: call.org(), actor: call.actor(), headers, source: *source, number: *number };
+    let entry = tried.entry((parts.clock)(), class, reason, details);
     let entries = vec![(Journal::AUDIT, entry.to_string().into_bytes())];
     // A trail that cannot be written is no reason to grant; the refusal stands either way.
-    if write_all(parts, WriteAll { writes, entries }).await.is_err() {
-        tracing::warn!(org, "a refusal is not in the audit trail: the server is stopping");
+    if !write_entries(parts, entries, origin(call.number)).await {
+        tracing::warn!(org = call.org(), "a refusal is not in the audit trail: the store does not take it");
     }
+}
+
+/// Appends entries and writes nothing else; says whether they are durable.
+pub async fn write_entries(parts: &Arc<Parts>, entries: Vec<(Journal, Vec<u8>)>, origin: Origin) -> bool {
+    let writes = Writes { writes: Vec::new(), dry_run: false, now_ms: (parts.clock)(), origin };
+    matches!(write_all(parts, WriteAll { writes, entries }).await, Ok(Ok(())))
 }
 
 /// When the oldest grant leaves the window.

@@ -17,6 +17,7 @@ const STATUS: &[Field] = &[("status", "string", true)];
 pub static ENDPOINTS: &[Endpoint] = &[
     endpoint("GET", "/openapi/orgs.json", Action::OpenApi, Org, ("get", "", ""), "This API as an OpenAPI document.", NONE),
     endpoint("GET", "/v1/events", Action::AllEvents, Operator, ("list", "events", ""), "Events of all organizations and nodes.", NONE),
+    endpoint("GET", "/v1/audit", Action::AllAudit, Operator, ("list", "audit", ""), "What was refused, of all organizations and nodes.", NONE),
     endpoint("GET", "/v1/views", Action::Views, Operator, ("list", "views", ""), "All views, as they are made from events.", NONE),
     endpoint("GET", "/v1/nodes", List(NODES), Operator, ("list", "nodes", ""), "Nodes.", NONE),
     endpoint("GET", "/v1/nodes/{node}", Get(NODES, "node"), Operator, ("get", "nodes", ""), "A node.", NONE),
@@ -41,7 +42,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         &[("reason", "string", false), ("ticket", "string", false)]),
     endpoint("GET", "/v1/orgs/{org}/usage", Action::Usage, Org, ("get", "orgs", "usage"), "Usage and limits by dimension.", NONE),
     endpoint("GET", "/v1/orgs/{org}/events", Action::Events, Org, ("list", "events", ""), "What happened, oldest first.", NONE),
-    endpoint("GET", "/v1/orgs/{org}/audit", Action::Audit, Org, ("list", "audit", ""), "Commands that were refused for quota, and reports on what is on other nodes.", NONE),
+    endpoint("GET", "/v1/orgs/{org}/audit", Action::Audit, Org, ("list", "audit", ""), "Commands that were refused for quota or for want of a right, and reports on what is on other nodes.", NONE),
     endpoint("GET", "/v1/orgs/{org}/apps", List(APPS), Org, ("list", "apps", ""), "Apps.", NONE),
     endpoint("POST", "/v1/orgs/{org}/apps", Run(Op::CreateApp), Org, ("create", "apps", ""), "Makes an app.", &[("name", "string", true)]),
     endpoint("GET", APP, Get(APPS, "app"), Org, ("get", "apps", ""), "An app.", NONE),

@@ -13,6 +13,7 @@
 mod answers;
 mod carry;
 mod counts;
+mod denials;
 mod endpoints;
 mod key;
 mod openapi;
@@ -23,20 +24,25 @@ pub mod table;
 mod tail;
 pub mod tiers;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
 use families::orgs::commands::Actor;
-use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::api::{Api, Parts};
+use crate::api::{Api, Parts, system_clock, tell_number};
 use crate::body::{self, BodyError};
+use crate::front::Refusal;
 use crate::identity::{Identity, split_service_account};
 use crate::inflight::Room;
+use crate::listen::RemoteAddr;
 use crate::request::query_values;
 pub use counts::{ALLOCATIONS, COMMANDS, Counts, DOWNGRADES, DRAINS, EXCEEDED, ROLLOUTS, TIME_TO_SCHEDULE};
+pub use denials::Denials;
+use denials::Tried;
 use problem::Failure;
 use table::{Action, Found, Lookup};
 pub use tail::Tail;
@@ -55,6 +61,7 @@ pub struct Call {
     pub query: String,
     pub identity: Arc<Identity>,
     pub number: Uuid,
+    pub source: Option<SocketAddr>,
     pub body: Value,
 }
 
@@ -73,14 +80,44 @@ impl Call {
     }
 
     pub fn actor(&self) -> Actor {
-        let user = &self.identity.user;
-        let kind = match () {
-            () if self.identity.is_internal() => "system",
-            () if split_service_account(user).is_some() => "service_principal",
-            () => "user",
-        };
-        Actor { kind, id: user.clone() }
+        actor(&self.identity)
     }
+}
+
+fn actor(identity: &Identity) -> Actor {
+    let user = &identity.user;
+    let kind = match () {
+        () if identity.is_internal() => "system",
+        () if split_service_account(user).is_some() => "service_principal",
+        () => "user",
+    };
+    Actor { kind, id: user.clone() }
+}
+
+/// A request's number, where it was given one before this API saw it.
+#[derive(Clone, Copy)]
+pub struct Numbered(pub Uuid);
+
+/// What was refused at the door, in the words of this API.
+pub fn refused(refusal: Refusal, number: Uuid) -> Response<Body> {
+    let mut response = Failure::from(refusal).into_response(number);
+    tell_number(response.headers_mut(), number);
+    response
+}
+
+/// A command that its author has no right to goes into the audit trail.
+pub fn forbidden(denials: &Denials, request: &Request<Body>, identity: &Identity) {
+    let Lookup::Found(found) = table::find(request.method(), request.uri().path()) else { return };
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return;
+    }
+    denials.tell(|| {
+        let source = request.extensions().get::<RemoteAddr>().map(|remote| remote.0);
+        let number = request.extensions().get::<Numbered>().map_or_else(Uuid::new_v4, |numbered| numbered.0);
+        let org = found.path.get("org").map_or("", String::as_str);
+        let tried = Tried { found: &found, org, actor: actor(identity), headers: request.headers(), source, number };
+        tried.entry(system_clock(), "forbidden", "no_right", &Value::Null)
+    });
 }
 
 /// Whether a path is one of this API's.
@@ -90,7 +127,7 @@ pub fn is_ours(path: &str) -> bool {
 
 /// Answers one request.
 pub async fn answer(
-    (api, room): (&Api, Option<Room>),
+    (api, room, source): (&Api, Option<Room>, Option<SocketAddr>),
     parts: &Arc<Parts>,
     (method, uri, headers): (Method, Uri, HeaderMap),
     body: Body,
@@ -117,7 +154,7 @@ pub async fn answer(
         Err(error) => return failed(Failure::invalid(format!("the body is no JSON: {error}"))),
     };
     let query = uri.query().unwrap_or_default().to_owned();
-    let call = Call { api: api.clone(), room, found, headers, query, identity, number, body };
+    let call = Call { api: api.clone(), room, found, headers, query, identity, number, source, body };
     let answered = match call.found.endpoint.action {
         Action::Run(op) => carry::command(parts, &call, op).await,
         Action::Stream => stream::open(parts, &call).await,

@@ -34,7 +34,6 @@ fn make() -> Value {
     });
     let mut schemas = answers::components();
     schemas.insert("Problem".into(), problem);
-    schemas.insert("Status".into(), json!({"type": "object"}));
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Bursar: organizations", "version": env!("CARGO_PKG_VERSION")},
@@ -63,7 +62,13 @@ fn operation(endpoint: &Endpoint) -> Value {
     }
     let is_paged = matches!(
         endpoint.action,
-        Action::List(_) | Action::ListOrgs | Action::Events | Action::AllEvents | Action::Audit | Action::Views
+        Action::List(_)
+            | Action::ListOrgs
+            | Action::Events
+            | Action::AllEvents
+            | Action::Audit
+            | Action::AllAudit
+            | Action::Views
     );
     if is_paged {
         parameters.push(json!({"name": "limit", "in": "query", "schema": {"type": "integer"}}));
@@ -107,9 +112,7 @@ fn responses(endpoint: &Endpoint, is_command: bool) -> Value {
     let mut responses = Map::new();
     let problem = |about: &str| {
         let schema = json!({"$ref": "#/components/schemas/Problem"});
-        // The front answers before this API does, as Kubernetes would.
-        let status = json!({"schema": {"$ref": "#/components/schemas/Status"}});
-        json!({"description": about, "content": {CONTENT_TYPE: {"schema": schema}, "application/json": status}})
+        json!({"description": about, "content": {CONTENT_TYPE: {"schema": schema}}})
     };
     let schema = answers::schema(endpoint);
     let document = json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
@@ -139,6 +142,7 @@ fn responses(endpoint: &Endpoint, is_command: bool) -> Value {
         ("429", "Too much at once."),
         ("503", "Not now."),
         ("504", "It took too long."),
+        ("507", "The store is full."),
     ] {
         responses.insert(code.into(), problem(about));
     }

@@ -6,6 +6,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::front::Refusal;
+
 const PROBLEMS: &str = "https://bursar.dev/problems/";
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -123,6 +125,22 @@ impl Failure {
             headers.insert(header::ALLOW, allow);
         }
         response
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        let is_retried =
+            matches!(refusal, Refusal::TooManyRequests | Refusal::TooManyConnections | Refusal::NotLeading);
+        let (status, detail) = refusal.said();
+        let code = match status {
+            StatusCode::BAD_REQUEST => "invalid_argument",
+            StatusCode::UNAUTHORIZED => "unauthorized",
+            StatusCode::FORBIDDEN => "forbidden",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limited",
+            _ => "unavailable",
+        };
+        Failure { retry_after_seconds: is_retried.then_some(1), ..Failure::new(status, code, detail) }
     }
 }
 

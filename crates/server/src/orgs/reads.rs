@@ -50,6 +50,7 @@ pub async fn read(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Fai
             let from = begun_at(&org, "audit_from");
             journal(parts, call, Journal::AUDIT, from).await
         }
+        Action::AllAudit => journal(parts, call, Journal::AUDIT, 0).await,
         Action::Views => views(parts, call).await,
         _ => Err(Failure::no_such_path()),
     }

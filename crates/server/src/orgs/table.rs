@@ -25,6 +25,7 @@ pub enum Action {
     Events,
     AllEvents,
     Audit,
+    AllAudit,
     Views,
     EnvStatus,
     Stream,
@@ -88,6 +89,7 @@ pub fn command_name(endpoint: &Endpoint) -> String {
         Action::List(_) => format!("list-{last}"),
         Action::Get(_, name) => format!("get-{name}"),
         Action::AllEvents => "all-events".into(),
+        Action::AllAudit => "all-audit".into(),
         other => words(&format!("{other:?}")),
     }
 }

@@ -30,6 +30,7 @@ use crate::core::{Answer, Command, Encryption, EncryptionError, Engine, LoadErro
 use crate::front::{self, Built, Prepared, StartError};
 use crate::identity::Identity;
 use crate::metrics::{MeasuredStore, Metrics};
+use crate::orgs;
 use crate::registry::{self, Registry};
 
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +194,8 @@ pub struct Server {
     term: Term,
     /// Whether there is room to write.
     space: Space,
+    /// What the door tells the audit trail.
+    denials: Arc<orgs::Denials>,
     sequencer: Running<Command, Answer>,
     /// What whoever starts the server must be told.
     warning: Option<String>,
@@ -260,7 +263,9 @@ impl Server {
         for controller in own.iter().flat_map(|family| family.controllers(client.clone(), outbox.clone())) {
             loops.spawn(controller);
         }
-        loops.spawn(crate::orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
+        loops.spawn(orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
+        let denials = Arc::<orgs::Denials>::default();
+        loops.spawn(Arc::clone(&denials).run(Arc::clone(api.shared_parts())));
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));
         if outdated > 0 {
             loops.spawn(encrypt::run(writes.clone(), outdated, maintenance));
@@ -268,7 +273,7 @@ impl Server {
         loops.spawn(journals::run(journals, system_clock));
         loops.spawn(audit::run(writes, Arc::clone(&metrics)));
         loops.spawn(authz::show_aggregates(client, cache));
-        Ok(Server { api, rbac, authenticator, metrics, term, space, sequencer, warning, loops })
+        Ok(Server { api, rbac, authenticator, metrics, term, space, denials, sequencer, warning, loops })
     }
 
     /// Answers the network until `closing`, then stops everything, last of all the store.
@@ -280,6 +285,7 @@ impl Server {
             metrics: self.metrics.clone(),
             term: self.term.clone(),
             space: self.space.clone(),
+            denials: Arc::clone(&self.denials),
         };
         let served = {
             let serving = prepared.serve(built, closing.clone());

@@ -145,7 +145,15 @@ fn build(prepared: &Prepared, rbac: Arc<Rbac>, slow: Arc<Slow>) -> Built<impl Ec
     let families = families::Families::new(Vec::new());
     let metrics = Arc::new(Metrics::new(Arc::new(Registry::new()), &families));
     let service = tower::service_fn(move |request| echo(request, Arc::clone(&slow)));
-    Built { service, rbac, authenticator, metrics, term: Term::default(), space: Space::default() }
+    Built {
+        service,
+        rbac,
+        authenticator,
+        metrics,
+        term: Term::default(),
+        space: Space::default(),
+        denials: Arc::default(),
+    }
 }
 
 pub trait EchoService:
