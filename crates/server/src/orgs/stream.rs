@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use families::orgs::commands::Op;
+use families::orgs::names::{GROUP, LOG_STREAMS};
 use http::{HeaderValue, Response, header};
 use kinds::fields::text;
 use serde_json::Value;
@@ -14,12 +15,17 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::problem::Failure;
+use super::table::name_of;
 use super::tail::LOOK;
 use super::{Call, carry};
 use crate::api::Parts;
+use crate::authz::Attributes;
+use crate::core::ObjectKey;
 
 /// Between two renewals: a third of the time a lease lasts.
 const RENEWAL: Duration = Duration::from_secs(10);
+/// After this a stream ends, and whoever still has a valid credential opens another one.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// Lines that wait for a slow client, and how long all of one look may: with what is between two renewals less than its lease lasts.
 const WAITING_MAX: usize = 64;
 const WAITING: Duration = Duration::from_secs(10);
@@ -49,14 +55,27 @@ struct Follower {
 }
 
 impl Follower {
+    /// Whether its right is still there: whoever lost it does not hear on.
+    fn may_listen(&self) -> bool {
+        let endpoint = self.call.found.endpoint;
+        let name = name_of(&self.call.found);
+        let asked = Attributes {
+            subresource: endpoint.subresource,
+            ..Attributes::object(endpoint.verb, GROUP, endpoint.resource, self.call.org(), &name)
+        };
+        self.parts.rbac.authorize(&self.call.identity, &asked).is_allowed()
+    }
+
     async fn run(mut self, sender: mpsc::Sender<Bytes>) {
         let path = |field: &str| self.call.found.path.get(field).cloned().unwrap_or_default();
         let scope = [self.call.org().to_owned(), path("app"), path("env")];
         let closing = self.parts.closing.clone();
         let mut following = self.call.api.tail().follow(&self.parts.journals, &closing, scope);
         let mut tick = tokio::time::interval(LOOK);
-        let mut renewed = Instant::now();
+        let begun = Instant::now();
+        let mut renewed = begun;
         self.call.found.path.insert("stream", self.lease.clone());
+        let lease = ObjectKey::new(LOG_STREAMS.resource(), self.call.org(), &self.lease);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -64,6 +83,9 @@ impl Follower {
                 () = closing.cancelled() => break,
             }
             if renewed.elapsed() >= RENEWAL {
+                if !self.may_listen() || begun.elapsed() >= LIFETIME {
+                    break;
+                }
                 let done = carry::command(&self.parts, &self.call, Op::RenewLogStream).await;
                 if done.is_err() || sender.try_send(Bytes::from_static(b": still here\n\n")).is_err() {
                     break;
@@ -72,6 +94,10 @@ impl Follower {
             }
             // Whoever is too slow for what happens reads it from the list of events.
             let Ok(lines) = following.take() else { break };
+            // With its organization the lease goes: what comes after is of the next one of its name.
+            if self.parts.cache.get(&lease).is_none() {
+                break;
+            }
             if send_all(&sender, lines).await.is_err() {
                 break;
             }

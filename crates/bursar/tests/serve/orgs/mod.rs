@@ -3,6 +3,7 @@
 mod command_line;
 mod compliance;
 mod lasting;
+mod leaving;
 mod platform;
 mod races;
 mod rights;

@@ -19,7 +19,7 @@ fn path(endpoint: &Endpoint, org: &str) -> String {
     endpoint.path.split('/').map(named).collect::<Vec<_>>().join("/")
 }
 
-async fn member(platform: &mut Platform) -> Client {
+pub async fn member(platform: &mut Platform) -> Client {
     let rules = json!([{"apiGroups": ["orgs.bursar.dev"], "resources": ["*"], "verbs": ["*"]}]);
     bound(platform, rules, "namespaces/acme/rolebindings").await
 }
