@@ -2,6 +2,7 @@
 
 mod command_line;
 mod compliance;
+mod fairness;
 mod lasting;
 mod leaving;
 mod platform;

@@ -66,6 +66,12 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "",
             "env.rollout_ended deploy.status_changed",
         ),
+        (
+            "POST ~{ENV}/replacements",
+            json!({"reason": "node_drain", "process_types": ["web"]}),
+            "",
+            "deploy.created env.desired_release_set",
+        ),
         ("PUT ~{ENV}/scale", json!({"scales": [{"process_type": "web", "desired": 2}]}), "", "env.scale_set"),
         (
             "POST ~{ENV}/deploys",
@@ -140,7 +146,7 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "DELETE ~{ENV}",
             none.clone(),
             "",
-            "deploy.deleted deploy.deleted deploy.deleted deploy.deleted secret_bundle.deleted env.deleted",
+            "deploy.deleted deploy.deleted deploy.deleted deploy.deleted deploy.deleted secret_bundle.deleted env.deleted",
         ),
         ("DELETE ~/v1/orgs/acme/apps/shop", none.clone(), "", "release.deleted release.deleted app.deleted"),
         ("POST /v1/orgs", json!({"id": "brief"}), "", "org.created"),
