@@ -151,6 +151,7 @@ pub fn components() -> Map<String, Value> {
             ("env_id", "string"),
             ("request_id", "word"),
             ("idempotency_key", "string"),
+            ("correlation_id?", "string"),
             ("payload", "any"),
             ("old", "any"),
             ("new", "any"),

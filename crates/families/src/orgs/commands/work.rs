@@ -176,6 +176,16 @@ fn kind_word(plural: Plural) -> String {
     word
 }
 
+/// The rollout that something belongs to.
+fn correlation<'a>(plural: Plural, name: &'a str, spec: &'a Value, payload: &'a Value) -> Option<&'a str> {
+    let deploy = match plural {
+        DEPLOYS => name,
+        INSTANCES => text(spec, &["deploy"]),
+        _ => text(payload, &["deploy_id"]),
+    };
+    (!deploy.is_empty()).then_some(deploy)
+}
+
 impl Asking<'_> {
     pub fn find(&self, plural: Plural, name: &str) -> Option<Stored> {
         let namespace = if is_global(plural) { "" } else { self.org };
@@ -330,6 +340,7 @@ impl Asking<'_> {
             "env_id": spec.get("env"),
             "request_id": self.request_id,
             "idempotency_key": self.idempotency_key,
+            "correlation_id": correlation(plural, name, spec, &payload),
         });
         // What is long is handed over: the macro would write it down once more to copy it.
         for (field, value) in [("payload", payload), ("old", old), ("new", new)] {
