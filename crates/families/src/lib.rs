@@ -9,6 +9,7 @@ pub mod datum;
 mod definition;
 pub mod family;
 pub mod identity;
+pub mod instruments;
 pub mod karmada;
 pub mod kubernetes;
 mod manifest;
@@ -44,7 +45,7 @@ pub fn all(settings: &Settings) -> Families {
         Arc::new(capsule::Capsule::new(settings.capsule.clone())),
         Arc::new(karmada::Karmada::new(settings.karmada.clone())),
         Arc::new(datum::Datum::new(settings.datum.clone())),
-        Arc::new(orgs::Orgs),
+        Arc::new(orgs::Orgs::default()),
     ])
 }
 

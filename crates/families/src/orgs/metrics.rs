@@ -8,6 +8,7 @@ use rules::policy_name;
 use serde_json::Value;
 
 use super::names::{ENVS, ORGS};
+use super::scheduler::counts;
 use super::status::rows;
 use crate::Parsed;
 use crate::metrics::{Metric, Samples, Survey};
@@ -39,7 +40,18 @@ static UNSCHEDULABLE: Metric = Metric::gauge(
     "Groups of instances that cannot be placed, by why.",
 );
 
-pub static ALL: &[&Metric] = &[&LIMIT, &USAGE, &RESERVED, &OVER, &WARNING, &ORGS_SEEN, &UNSCHEDULABLE];
+pub static ALL: &[&Metric] = &[
+    &LIMIT,
+    &USAGE,
+    &RESERVED,
+    &OVER,
+    &WARNING,
+    &ORGS_SEEN,
+    &UNSCHEDULABLE,
+    &counts::UNSCHEDULABLE,
+    &counts::RECONCILE,
+    &counts::SKIPS,
+];
 
 pub fn sample(survey: &dyn Survey, out: &mut Samples) {
     let mut seen = 0_usize;

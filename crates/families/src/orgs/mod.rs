@@ -50,7 +50,10 @@ use crate::{
 };
 
 /// The family.
-pub struct Orgs;
+#[derive(Default)]
+pub struct Orgs {
+    counts: Arc<scheduler::counts::Counts>,
+}
 
 static MANIFEST: Manifest = Manifest {
     name: "orgs",
@@ -300,11 +303,12 @@ impl Family for Orgs {
     }
 
     fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
-        vec![Box::pin(scheduler::run::run(client))]
+        vec![Box::pin(scheduler::run::run(client, Arc::clone(&self.counts)))]
     }
 
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
         metrics::sample(survey, out);
+        self.counts.sample(out);
     }
 
     fn words(&self, denial: &Denial) -> Words {

@@ -6,7 +6,6 @@
 //!
 //! Start reading at [`Metrics`]; [`names`] lists every metric, [`requests`] knows whose they are.
 
-mod instruments;
 pub mod names;
 mod process;
 mod requests;
@@ -22,7 +21,7 @@ use parking_lot::Mutex;
 
 use crate::core::{Cache, Decided};
 use crate::registry::Registry;
-pub use instruments::{Counter, Gauge, Histogram, Up};
+pub use families::instruments::{Counter, Gauge, Histogram, Up};
 pub use requests::Asked;
 use requests::Requests;
 pub use store::MeasuredStore;

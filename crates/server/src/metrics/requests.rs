@@ -13,8 +13,8 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use rules::GroupResource;
 
-use super::instruments::{Counter, Histogram};
 use super::names;
+use super::{Counter, Histogram};
 use crate::registry::Registry;
 use crate::request::RequestInfo;
 

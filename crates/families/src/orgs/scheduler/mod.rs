@@ -3,6 +3,7 @@
 //! objects, [`silence`] which nodes are not heard of; all of them are pure.
 
 pub mod board;
+pub mod counts;
 pub mod place;
 pub mod plan;
 mod progress;

@@ -205,6 +205,8 @@ pub struct Plan {
     pub watched: BTreeSet<String>,
     /// Those with more to do than one pass does.
     pub left: BTreeSet<String>,
+    /// Allocations that were not tried because one like them was just refused, by what it was refused for.
+    pub skips: [u64; 3],
 }
 
 /// What to do for everybody, in order.
@@ -245,7 +247,7 @@ pub fn plan_for(
         spread(groups[*at], &mut nodes);
     }
     let mut ground = Ground { board, places: &places, nodes, numbers: BTreeMap::new() };
-    let mut placed = 0;
+    let (mut placed, mut skips) = (0, [0; 3]);
     while placed < ALLOCATIONS_MAX && !turns.is_empty() {
         for org in turns.keys().copied().collect::<Vec<_>>() {
             let Some(queue) = turns.get_mut(org) else { continue };
@@ -266,6 +268,9 @@ pub fn plan_for(
                     one.placed += 1;
                 }
                 Err(why) => {
+                    if let Some(at) = why.skipped {
+                        skips[at] += 1;
+                    }
                     one.unmet = one.allocations.len() + 1;
                     one.allocations.clear();
                     one.reason = Some(why.reason);
@@ -285,7 +290,7 @@ pub fn plan_for(
     actions.extend(deploys(&holdings, &groups, &wants, &places, now_ms));
     actions.extend(statuses(board, &groups, &wants, memory, now_ms));
     let (actions, left) = in_turn(actions);
-    Plan { watched: watched(&holdings, &groups, &wants), actions, left }
+    Plan { watched: watched(&holdings, &groups, &wants), actions, left, skips }
 }
 
 /// What goes elsewhere without a rollout gets one, so that it surges where there is room; one for each environment, and none beside
@@ -542,11 +547,13 @@ fn victims<'a>(running: &[&'a Instance], is_fresh: impl Fn(&Instance) -> bool) -
 struct Why {
     reason: String,
     details: Value,
+    /// The place in [`Dimension::COMPUTE`] of what it is not tried for again yet.
+    skipped: Option<usize>,
 }
 
 impl From<&str> for Why {
     fn from(reason: &str) -> Why {
-        Why { reason: reason.to_owned(), details: Value::Null }
+        Why { reason: reason.to_owned(), details: Value::Null, skipped: None }
     }
 }
 
@@ -572,9 +579,11 @@ fn allocate(
     };
     // Who takes nothing more than was there waits for nothing.
     let waits = || memory.is_blocked(group, room, now_ms).filter(|_| more != Footprint::NONE);
-    if let Some(dimension) = room.lacks(more).or_else(waits) {
+    let lacks = room.lacks(more);
+    if let Some(dimension) = lacks.or_else(waits) {
         let details = room.details(dimension, more);
-        return Err(Why { reason: format!("org_quota_exceeded:{dimension}"), details });
+        let skipped = Dimension::COMPUTE.iter().position(|one| *one == dimension).filter(|_| lacks.is_none());
+        return Err(Why { reason: format!("org_quota_exceeded:{dimension}"), details, skipped });
     }
     let key = group.key();
     let home = group.homes.first().map(String::as_str);

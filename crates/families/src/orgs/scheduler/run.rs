@@ -22,6 +22,7 @@ use super::super::dimensions::Dimension;
 use super::super::names::*;
 use super::super::numbers;
 use super::board::{Board, Concerned, FOLLOWED};
+use super::counts::Counts;
 use super::plan::{Action, Exceeded, Memory, asking, plan_for};
 use super::silence::{NO_HEARTBEAT, Silence, Turn};
 use super::state::{Room, Seen, rooms};
@@ -105,7 +106,7 @@ fn place_of(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-pub async fn run(client: Client) {
+pub async fn run(client: Client, counts: Arc<Counts>) {
     let inbox = Arc::new(Inbox::default());
     let mut loops = tokio::task::JoinSet::new();
     for (at, plural) in FOLLOWED.into_iter().enumerate() {
@@ -114,7 +115,7 @@ pub async fn run(client: Client) {
     while !inbox.is_ready() {
         inbox.changed.notified().await;
     }
-    let mut scheduler = Scheduler::new(client);
+    let mut scheduler = Scheduler::new(client, counts);
     loop {
         let begun = Instant::now();
         scheduler.take(&inbox);
@@ -133,6 +134,7 @@ pub async fn run(client: Client) {
 
 struct Scheduler {
     client: Client,
+    counts: Arc<Counts>,
     board: Board,
     memory: Memory,
     /// The organizations of the next pass.
@@ -149,10 +151,11 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    fn new(client: Client) -> Scheduler {
+    fn new(client: Client, counts: Arc<Counts>) -> Scheduler {
         let (board, memory, looked) = (Board::default(), Memory::default(), Instant::now());
         Scheduler {
             client,
+            counts,
             board,
             memory,
             due: BTreeSet::new(),
@@ -215,15 +218,17 @@ impl Scheduler {
         if self.due.is_empty() {
             return false;
         }
-        let now = now_ms();
+        let (now, begun) = (now_ms(), Instant::now());
         let Some(rooms) = rooms_of(&self.client, &asking(&self.board, &self.due, now)).await else {
             // They stay due.
+            self.counts.passed(begun.elapsed(), true);
             return false;
         };
         let due = std::mem::take(&mut self.due);
         self.memory.forget(&self.board);
         let plan = plan_for(&self.board, &due, rooms, &self.memory, now);
         self.due.extend(plan.left);
+        self.counts.skipped(plan.skips);
         self.watched.retain(|org| !due.contains(org));
         self.watched.extend(plan.watched);
         let moves = plan.actions.iter().any(|action| !matches!(action, Action::Status { .. }));
@@ -233,6 +238,10 @@ impl Scheduler {
                 && let Some(group) = self.board.holding(org).and_then(|holding| holding.groups.get(group))
             {
                 self.memory.block(group, *refused, now);
+            }
+            if let (Action::Status { org, env, groups }, Ok(())) = (&action, &done) {
+                let shown = self.board.holding(org).and_then(|holding| holding.envs.get(env));
+                self.counts.told(shown.map_or(&Value::Null, |env| &env.status["groups"]), groups);
             }
             if let Action::Replace { org, app, env, .. } = &action {
                 let place = (org.clone(), env_name(app, env));
@@ -246,6 +255,7 @@ impl Scheduler {
                 self.watched.insert(action.org().to_owned());
             }
         }
+        self.counts.passed(begun.elapsed(), false);
         moves
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use families::metrics::{Metric, Samples};
 use quantity::{Amount, Decimal};
+
+use crate::metrics::{Metric, Samples};
 
 /// A number that only rises.
 #[derive(Default)]
