@@ -62,6 +62,7 @@ const SHAPES: [Shape; 18] = [
             ("reservations", "string", "exact: what is accepted is charged; check: commands only look."),
             ("surge_policy", "string", "drain_first or reject, where it is not the tier's."),
             ("display_name", "string", "For people."),
+            ("warned", "any", "By dimension, the percentage of its limit that usage was last told to have reached."),
             ("events_from", "integer", "Where its events begin: those before are of an earlier one of its name."),
             ("audit_from", "integer", "Where what was refused it begins."),
             VERSION_FIELD,

@@ -303,7 +303,8 @@ impl Family for Orgs {
     }
 
     fn controllers(&self, client: kube::Client, _outbox: Arc<dyn Outbox>) -> Vec<BoxFuture<'static, ()>> {
-        vec![Box::pin(scheduler::run::run(client, Arc::clone(&self.counts)))]
+        let thresholds = scheduler::thresholds::run(client.clone());
+        vec![Box::pin(scheduler::run::run(client, Arc::clone(&self.counts))), Box::pin(thresholds)]
     }
 
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {

@@ -186,7 +186,7 @@ pub fn components() -> Map<String, Value> {
 /// The kind whose row a command is answered with.
 fn shown(op: Op) -> Option<Plural> {
     Some(match op {
-        Op::CreateOrg | Op::SetTier | Op::SetPolicy => ORGS,
+        Op::CreateOrg | Op::SetTier | Op::SetPolicy | Op::TellThresholds => ORGS,
         Op::CreateApp => APPS,
         Op::CreateRelease => RELEASES,
         Op::CreateEnv | Op::SetScale | Op::EnableIpv4 | Op::DisableIpv4 => ENVS,

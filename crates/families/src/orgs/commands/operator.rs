@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::dimensions::Dimension;
 use super::super::limits::{Cap, Source, SurgePolicy, read_cap};
 use super::super::names::*;
+use super::super::status::level;
 use super::super::{limits_of, numbers};
 use super::body::Body;
 use super::problem::Problem;
@@ -113,6 +114,39 @@ pub fn set_policy(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     let payload = json!({"reservations": spec["reservations"], "surge_policy": spec["surge_policy"]});
     let mut out = Outcome::new(Done::Changed);
     let object = asking.change(&mut out, &stored, spec, &[("org.policy_set", payload)]);
+    Ok(out.showing(&object))
+}
+
+/// Where usage came near to a limit, or went back from it, since that was last told.
+pub fn tell_thresholds(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    Body::of(given.body, &[])?;
+    let stored = asking.load_to_change(ORGS, asking.org)?;
+    let mut told = stored.spec()["warned"].as_object().cloned().unwrap_or_default();
+    let mut crossed = Vec::new();
+    for row in asking.usage() {
+        let before = told.get(row.dimension.name()).and_then(Value::as_i64).unwrap_or(0);
+        let now = level(&row, before);
+        if now == before {
+            continue;
+        }
+        match now {
+            0 => drop(told.remove(row.dimension.name())),
+            percent => drop(told.insert(row.dimension.name().into(), json!(percent))),
+        }
+        let payload = json!({
+            "dimension": row.dimension.name(), "threshold": before.max(now),
+            "direction": if now > before { "up" } else { "down" }, "percent": now,
+            "usage": numbers::shown(row.usage), "limit": row.limit.map(numbers::shown),
+        });
+        crossed.push(("org.quota_threshold_crossed", payload));
+    }
+    if crossed.is_empty() {
+        return Ok(Outcome::as_it_was(&stored));
+    }
+    let mut spec = stored.spec().clone();
+    spec["warned"] = Value::Object(told);
+    let mut out = Outcome::new(Done::Changed);
+    let object = asking.change(&mut out, &stored, spec, &crossed);
     Ok(out.showing(&object))
 }
 

@@ -354,7 +354,7 @@ fn exceeded(answer: &Value) -> Option<Exceeded> {
 }
 
 /// Sends one request, and reads a refusal for quota out of its answer.
-async fn send(
+pub(super) async fn send(
     client: &Client,
     method: Method,
     path: &str,

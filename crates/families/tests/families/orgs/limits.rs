@@ -149,3 +149,42 @@ fn an_organization_without_its_tier_may_have_nothing_more() {
     let refused = platform.write(key, WriteKind::Update { draft, expect: Expect::default(), status: false }, service());
     assert!(matches!(refused, Err(Refused::Invalid(_))), "{refused:?}");
 }
+
+#[test]
+fn who_comes_near_to_a_limit_is_told_once_and_again_when_he_goes_back() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "standard");
+    platform.limit("acme", "max_apps", 20);
+    let told = |platform: &mut Platform| {
+        let done = platform.run("acme", Op::TellThresholds, &[], json!(null)).unwrap();
+        let crossed = done.events.iter().map(|event| &event["payload"]);
+        crossed
+            .map(|one| json!([one["dimension"], one["threshold"], one["direction"], one["usage"]]))
+            .collect::<Vec<_>>()
+    };
+    let names: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
+    let mut made = names.iter();
+    let mut make = |platform: &mut Platform, count: usize| {
+        for name in made.by_ref().take(count) {
+            platform.run("acme", Op::CreateApp, &[], json!({"name": name})).unwrap();
+        }
+    };
+    make(&mut platform, 15);
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    make(&mut platform, 1);
+    assert_eq!(told(&mut platform), [json!(["max_apps", 80, "up", 16])]);
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    // One less is no news, and neither is that one again.
+    platform.run("acme", Op::DeleteApp, &[("app", "a0")], json!(null)).unwrap();
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    make(&mut platform, 4);
+    assert_eq!(told(&mut platform), [json!(["max_apps", 95, "up", 19])]);
+    for name in ["a1", "a2", "a3", "a4", "a5"] {
+        platform.run("acme", Op::DeleteApp, &[("app", name)], json!(null)).unwrap();
+    }
+    assert_eq!(told(&mut platform), [json!(["max_apps", 95, "down", 14])]);
+    // An operator's stroke of the pen does the same.
+    platform.limit("acme", "max_apps", 14);
+    assert_eq!(told(&mut platform), [json!(["max_apps", 95, "up", 14])]);
+    assert_eq!(platform.rebuilt().views, platform.live());
+}

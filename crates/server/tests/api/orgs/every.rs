@@ -34,6 +34,8 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ),
         ("DELETE ~/v1/orgs/acme/quotas/max_apps", none.clone(), "", "org.quota_set"),
         ("POST /v1/orgs/acme/apps", json!({"name": "shop"}), "", "app.created"),
+        ("PUT ~/v1/orgs/acme/quotas/max_apps", json!({"limit": 1, "reason": "no more"}), "", "org.quota_set"),
+        ("PUT ~/v1/orgs/acme/thresholds", none.clone(), "", "org.quota_threshold_crossed"),
         ("POST /v1/orgs/acme/apps/shop/envs", json!({"name": "prod"}), "", "env.created"),
         (
             "POST /v1/orgs/acme/apps/shop/releases",
