@@ -21,8 +21,10 @@ use crate::api::Parts;
 const USER_AGENT_CHARS_MAX: usize = 128;
 /// Between two commits of what was refused at the door.
 const GATHER: Duration = Duration::from_millis(500);
-/// In each so many are told one by one: whoever is refused again and again fills neither the disk nor the trail.
+/// In each so many are told one by one, and so many of one author: whoever is refused again and again fills neither the disk nor the
+/// trail, and hides nobody else.
 const TOLD_MAX: usize = 32;
+const TOLD_OF_ONE_MAX: usize = 4;
 
 /// A command, as the trail tells it.
 pub struct Tried<'a> {
@@ -66,9 +68,10 @@ struct Waiting {
 }
 
 impl Denials {
-    pub fn tell(&self, entry: impl FnOnce() -> Value) {
+    pub fn tell(&self, author: &str, entry: impl FnOnce() -> Value) {
         let mut waiting = self.waiting.lock();
-        if waiting.entries.len() < TOLD_MAX {
+        let own = waiting.entries.iter().filter(|one| one["actor_id"] == author).count();
+        if waiting.entries.len() < TOLD_MAX && own < TOLD_OF_ONE_MAX {
             waiting.entries.push(entry());
         } else {
             waiting.more += 1;
@@ -104,14 +107,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_refused_again_and_again_fills_no_trail() {
+    fn whoever_is_refused_again_and_again_fills_no_trail_and_hides_nobody() {
         let denials = Denials::default();
-        for number in 0..100_000 {
-            denials.tell(|| json!({"number": number}));
+        for author in ["loud", "quiet"] {
+            for _ in 0..if author == "loud" { 100_000 } else { 1 } {
+                denials.tell(author, || json!({"actor_id": author}));
+            }
         }
         let told = denials.take();
-        assert_eq!(told.len(), TOLD_MAX);
-        assert_eq!(told[TOLD_MAX - 1]["details"]["refused_besides"], 100_000 - TOLD_MAX);
+        assert_eq!(told.len(), TOLD_OF_ONE_MAX + 1);
+        assert_eq!(told[TOLD_OF_ONE_MAX]["actor_id"], "quiet");
+        assert_eq!(told[TOLD_OF_ONE_MAX]["details"]["refused_besides"], 100_000 - TOLD_OF_ONE_MAX);
+        for number in 0..100 {
+            denials.tell(&number.to_string(), || json!({"actor_id": number.to_string()}));
+        }
+        assert_eq!(denials.take().len(), TOLD_MAX);
         assert!(denials.take().is_empty());
     }
 }

@@ -111,7 +111,7 @@ pub fn forbidden(denials: &Denials, request: &Request<Body>, identity: &Identity
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return;
     }
-    denials.tell(|| {
+    denials.tell(&identity.user, || {
         let source = request.extensions().get::<RemoteAddr>().map(|remote| remote.0);
         let number = request.extensions().get::<Numbered>().map_or_else(Uuid::new_v4, |numbered| numbered.0);
         let org = found.path.get("org").map_or("", String::as_str);
