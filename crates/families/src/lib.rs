@@ -45,7 +45,7 @@ pub fn all(settings: &Settings) -> Families {
         Arc::new(capsule::Capsule::new(settings.capsule.clone())),
         Arc::new(karmada::Karmada::new(settings.karmada.clone())),
         Arc::new(datum::Datum::new(settings.datum.clone())),
-        Arc::new(orgs::Orgs::default()),
+        Arc::new(orgs::Orgs::new(settings.orgs.clone())),
     ])
 }
 
@@ -56,6 +56,7 @@ pub struct Settings {
     pub capsule: capsule::Settings,
     pub karmada: karmada::Settings,
     pub datum: datum::Settings,
+    pub orgs: orgs::Settings,
 }
 
 impl Settings {

@@ -7,6 +7,7 @@ use quantity::Decimal;
 use rules::policy_name;
 use serde_json::Value;
 
+use super::ipv4;
 use super::names::{ENVS, ORGS};
 use super::scheduler::counts;
 use super::status::rows;
@@ -51,6 +52,7 @@ pub static ALL: &[&Metric] = &[
     &counts::UNSCHEDULABLE,
     &counts::RECONCILE,
     &counts::SKIPS,
+    &ipv4::ADDRESSES,
 ];
 
 pub fn sample(survey: &dyn Survey, out: &mut Samples) {

@@ -20,6 +20,7 @@ pub mod dimensions;
 pub mod footprint;
 pub mod groups;
 pub mod guard;
+pub mod ipv4;
 pub mod limits;
 pub mod metrics;
 pub mod names;
@@ -52,7 +53,21 @@ use crate::{
 /// The family.
 #[derive(Default)]
 pub struct Orgs {
+    settings: Settings,
     counts: Arc<scheduler::counts::Counts>,
+}
+
+impl Orgs {
+    pub fn new(settings: Settings) -> Orgs {
+        Orgs { settings, ..Orgs::default() }
+    }
+}
+
+/// What an operator may set about organizations.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The IPv4 addresses that the platform has; as many as are asked for, where nobody says.
+    pub ipv4_addresses: Option<u64>,
 }
 
 static MANIFEST: Manifest = Manifest {
@@ -284,7 +299,8 @@ impl Family for Orgs {
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-        guard::check(change, view)
+        guard::check(change, view)?;
+        ipv4::check(self.settings.ipv4_addresses, change, view)
     }
 
     fn admit(&self, request: &mut Admission<'_>, _world: &dyn World) -> Result<(), String> {
@@ -310,6 +326,7 @@ impl Family for Orgs {
     fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
         metrics::sample(survey, out);
         self.counts.sample(out);
+        ipv4::sample(self.settings.ipv4_addresses, survey, out);
     }
 
     fn words(&self, denial: &Denial) -> Words {

@@ -105,6 +105,8 @@ pub struct Config {
 pub struct Orgs {
     /// The file with their tiers; three are built in without one.
     pub tiers: Option<PathBuf>,
+    /// The IPv4 addresses that the platform has to give.
+    pub ipv4_addresses: Option<u64>,
 }
 
 impl Default for Config {
@@ -231,7 +233,7 @@ mod tests {
             },
             admission_configuration: Some("/etc/bursar/admission.yaml".into()),
             encryption_configuration: Some("/etc/bursar/encryption.yaml".into()),
-            orgs: Orgs { tiers: Some("/etc/bursar/tiers.yaml".into()) },
+            orgs: Orgs { tiers: Some("/etc/bursar/tiers.yaml".into()), ipv4_addresses: Some(256) },
             ..Config::default()
         };
         assert_eq!(shown, expected);
@@ -281,6 +283,7 @@ mod tests {
             "evict",
             "orgs",
             "tiers",
+            "ipv4Addresses",
         ] {
             assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
         }

@@ -171,6 +171,7 @@ pub fn settings(config: &Config) -> Result<families::Settings, ConfigError> {
     let mut settings = families::Settings {
         capsule: config.capsule.clone(),
         karmada: config.karmada.clone(),
+        orgs: families::orgs::Settings { ipv4_addresses: config.orgs.ipv4_addresses },
         ..families::Settings::default()
     };
     let chosen = config.chosen_controllers()?;

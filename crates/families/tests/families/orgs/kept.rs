@@ -250,3 +250,30 @@ fn a_secret_that_somebody_else_made_is_not_taken_for_a_race() {
     let refused = cluster.platform.run("acme", Op::SetSecrets, &PROD, json!({"secrets": {"A": "1"}})).unwrap_err();
     assert_eq!(refused.code, "secret_exists");
 }
+
+#[test]
+fn addresses_that_the_platform_does_not_have_are_no_matter_of_quota() {
+    let settings = families::Settings {
+        orgs: families::orgs::Settings { ipv4_addresses: Some(2) },
+        ..families::Settings::default()
+    };
+    let mut platform = Platform::with(&settings);
+    for org in ["a", "b", "c"] {
+        platform.with_org(org, "standard");
+        platform.run(org, Op::CreateApp, &[], json!({"name": "shop"})).unwrap();
+        platform.run(org, Op::CreateEnv, &PROD[..1], json!({"name": "prod"})).unwrap();
+    }
+    let enable = |platform: &mut Platform, org: &str| platform.run(org, Op::EnableIpv4, &PROD, Value::Null);
+    for org in ["a", "b", "a"] {
+        enable(&mut platform, org).unwrap();
+    }
+    let refused = enable(&mut platform, "c").unwrap_err();
+    assert_eq!((refused.code.as_str(), refused.violations.len()), ("ipv4_pool_exhausted", 0));
+    assert_eq!(platform.units("c", "max_ipv4_allocations"), 0);
+    // Neither does a restart make more of them.
+    platform.restart();
+    assert_eq!(enable(&mut platform, "c").unwrap_err().code, "ipv4_pool_exhausted");
+    platform.run("a", Op::DisableIpv4, &PROD, Value::Null).unwrap();
+    enable(&mut platform, "c").unwrap();
+    is_told(&platform);
+}

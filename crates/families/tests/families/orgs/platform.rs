@@ -33,7 +33,11 @@ pub fn service() -> Origin {
 
 impl Platform {
     pub fn new() -> Platform {
-        let families = families::all(&Settings::default());
+        Platform::with(&Settings::default())
+    }
+
+    pub fn with(settings: &Settings) -> Platform {
+        let families = families::all(settings);
         let desk = Desk::new(families.clone());
         let mut platform =
             Platform { desk: Some(desk), families, now_ms: 1_800_000_000_000, ids: 0, events: Vec::new() };
