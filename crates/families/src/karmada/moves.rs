@@ -38,17 +38,28 @@ impl Side {
         self.spec.clusters.iter().map(|target| &*target.name).chain(evicted)
     }
 
-    fn amount(&self, scopes: &Scopes, counted: &Counted, usage: &Usage) -> Amount {
-        let amount = counted.amount(&self.spec, usage).filter(|_| scopes.match_binding(&self.spec));
+    /// Nothing, where the quota does not mean it.
+    fn amount(&self, of: &Asked<'_>, usage: &Usage) -> Amount {
+        let is_meant = of.scopes.match_binding(&self.spec);
+        let amount = if is_meant { of.counted.amount(&self.spec, usage) } else { None };
         amount.map_or(Amount::ZERO, |one| one.amount)
     }
 
     /// What it takes in one cluster, and what it took there before it was evicted.
-    fn on(&self, scopes: &Scopes, counted: &Counted, cluster: &str) -> Option<(Amount, Amount)> {
-        let placed = self.amount(scopes, counted, &usage_on(&self.spec, cluster).ok()?);
+    fn on(&self, of: &Asked<'_>, cluster: &str) -> Option<(Amount, Amount)> {
+        let placed = self.amount(of, &usage_on(&self.spec, cluster).ok()?);
         let evicted = self.evicted.iter().find(|(from, _)| from == cluster);
-        Some((placed, evicted.map_or(Amount::ZERO, |(_, usage)| self.amount(scopes, counted, usage))))
+        Some((placed, evicted.map_or(Amount::ZERO, |(_, usage)| self.amount(of, usage))))
     }
+}
+
+/// One account of a quota, and which bindings it counts.
+struct Asked<'a> {
+    quota: &'a str,
+    policy: &'a str,
+    scopes: &'a Scopes,
+    counted: Counted,
+    line: &'a BalanceLine,
 }
 
 /// Refuses a binding's move for which quota has no room while what it leaves is not given back.
@@ -65,18 +76,19 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool) -> Resu
     let old = Side::read(change.old, count_evicting).map_err(Refusal::forbidden)?;
     let new = Side::read(new, count_evicting).map_err(Refusal::forbidden)?;
     for name in lending {
+        let Some(stored) = view.get(&QUOTAS.resource(), change.namespace, name) else { continue };
+        // One that cannot be read has no accounts, and refuses everything itself.
+        let Ok(scopes) = Scopes::read(stored.get("spec").unwrap_or(&Value::Null), &Path::new("spec")) else { continue };
         let policy = policy_name(&QUOTAS.resource(), change.namespace, name);
-        // One that came to have scopes lends no more, but may not have got back everything yet.
-        let quota = view.get(&QUOTAS.resource(), change.namespace, name);
-        let nothing = Value::Null;
-        let spec = quota.as_ref().and_then(|quota| quota.get("spec")).unwrap_or(&nothing);
-        let scopes = Scopes::read(spec, &Path::new("spec")).unwrap_or_default();
-        let sides = (&old, &new);
-        let lines: Vec<DenialLine> = view
-            .part(&policy, "")
+        let accounts = view.part(&policy, "");
+        let lines: Vec<DenialLine> = accounts
             .iter()
             .filter(|line| is_lent(&line.resource))
-            .filter_map(|line| denied(line, &left_behind(&policy, name, &scopes, line, change.namespace, sides, view)))
+            .filter_map(|line| {
+                let counted = Counted::of(&line.resource)?;
+                let of = Asked { quota: name, policy: &policy, scopes: &scopes, counted, line };
+                denied(line, &left_behind(&of, change.namespace, (&old, &new), view))
+            })
             .collect();
         if lines.is_empty() {
             continue;
@@ -101,20 +113,11 @@ const NOT_GIVEN_BACK: &str =
     "A cluster that it leaves has not given back yet what it was lent for it; what is evicted waits for that.";
 
 /// How much more a quota would count, the room of members included. `None` where that cannot be counted.
-fn left_behind(
-    policy: &str,
-    quota: &str,
-    scopes: &Scopes,
-    line: &BalanceLine,
-    namespace: &str,
-    (old, new): (&Side, &Side),
-    view: &dyn View,
-) -> Option<Amount> {
-    let counted = Counted::of(&line.resource)?;
-    let all = |side: &Side| side.amount(scopes, &counted, &side.all);
-    let mut growth = all(new).checked_sub(all(old))?;
+fn left_behind(of: &Asked<'_>, namespace: &str, (old, new): (&Side, &Side), view: &dyn View) -> Option<Amount> {
+    let Asked { quota, policy, line, .. } = *of;
+    let mut growth = new.amount(of, &new.all).checked_sub(old.amount(of, &old.all))?;
     for cluster in old.clusters().chain(new.clusters()).collect::<BTreeSet<_>>() {
-        let (was, is) = (old.on(scopes, &counted, cluster)?, new.on(scopes, &counted, cluster)?);
+        let (was, is) = (old.on(of, cluster)?, new.on(of, cluster)?);
         let Some(stored) = view.get(&LEASES.resource(), namespace, &lease::name(quota, cluster)).filter(|_| was != is)
         else {
             continue;

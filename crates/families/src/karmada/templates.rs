@@ -36,16 +36,20 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool, reserve
     let (used_now, used_then) = (counted(&now)?, counted(&then)?);
     for stored in view.list(&QUOTAS.resource(), change.namespace) {
         let spec = stored.get("spec").unwrap_or(&Value::Null);
-        if !Scopes::read(spec, &Path::new("spec")).is_ok_and(|scopes| scopes.match_binding(&then)) {
+        let Ok(scopes) = Scopes::read(spec, &Path::new("spec")) else { continue };
+        if !scopes.match_binding(&then) {
             continue;
         }
+        // A binding that comes to be meant by it takes all of it.
+        let was_meant = scopes.match_binding(&now);
         let quota_name = text(&stored, &["metadata", "name"]);
         let id = policy_name(&QUOTAS.resource(), change.namespace, quota_name);
         let mut lines = Vec::new();
         for line in view.of(&id).into_iter().filter(|line| line.bucket.is_empty()) {
             let Some(from) = Counted::of(&line.resource) else { continue };
             let amount = |spec, usage| from.amount(spec, usage).map_or(quantity::Amount::ZERO, |one| one.amount);
-            let more = amount(&then, &used_then).checked_sub(amount(&now, &used_now));
+            let had = if was_meant { amount(&now, &used_now) } else { quantity::Amount::ZERO };
+            let more = amount(&then, &used_then).checked_sub(had);
             let Some(more) = more.filter(|more| *more > quantity::Amount::ZERO) else { continue };
             let (used, limit) = (line.balance.used, line.balance.limit.amount());
             let Some(limit) = limit.filter(|limit| used.checked_add(more).is_none_or(|sum| sum > *limit)) else {

@@ -247,3 +247,33 @@ fn what_scopes_leave_out_goes_where_it_likes() {
     gold["spec"]["replicaRequirements"]["priorityClassName"] = json!("gold");
     assert!(desk.apply(&bindings(), "a", "gold", gold).unwrap_err().contains("exceeded for resource cpu"));
 }
+
+/// A quota that lent, and has scopes now, asks nothing of bindings that it does not mean, and all of those that it comes to mean.
+#[test]
+fn a_quota_with_scopes_has_no_say_where_others_move() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", elastic("5")).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "3"}))).unwrap();
+    let scoped = json!({"spec": {"overall": {"cpu": "5"}, "scopes": ["PriorityClass"]}});
+    desk.apply(&quotas(), "a", "q", scoped).unwrap();
+    let of = |class: &str, replicas: u32, cluster: &str| {
+        let mut web = binding(replicas, json!({"cpu": "1"}), &[(cluster, replicas)]);
+        web["spec"]["replicaRequirements"]["priorityClassName"] = json!(class);
+        web
+    };
+    for (class, replicas, cluster, expected) in [
+        ("", 4, "m1", "3"),
+        ("", 4, "m2", "3"),
+        ("", 9, "m1", "3"),
+        ("", 2, "m1", "3"),
+        // Of the member's room two are its own now; where it is not, it counts beside that.
+        ("high", 2, "m1", "3"),
+        ("high", 2, "m2", "5"),
+        ("", 2, "m1", "3"),
+    ] {
+        desk.apply(&bindings(), "a", "web", of(class, replicas, cluster)).unwrap();
+        assert_eq!(used(&desk, "a", "q")["cpu"], json!(expected), "{class} {replicas} {cluster}");
+    }
+    let said = desk.apply(&bindings(), "a", "web", of("high", 3, "m2")).unwrap_err();
+    assert!(said.contains("exceeded for resource cpu: requested sum 6, limit 5."), "{said}");
+}

@@ -42,3 +42,18 @@ fn a_template_that_does_not_fit_is_refused_where_that_is_wished() {
         assert!(other.is_ok());
     }
 }
+
+#[test]
+fn a_template_that_comes_under_a_quota_is_asked_for_all_of_it() {
+    let deployments = resource("deployments.apps");
+    let mut desk = desk_with(Settings { deny_templates: true, ..Settings::default() });
+    desk.apply(&quotas(), "a", "q", json!({"spec": {"overall": {"cpu": "4"}, "scopes": ["PriorityClass"]}})).unwrap();
+    let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    desk.apply(&policies(), "a", "p", json!({"spec": {"resourceSelectors": [selector]}})).unwrap();
+    desk.apply(&deployments, "a", "web", deployment(5, "1")).unwrap();
+    desk.apply(&bindings(), "a", "web-deployment", binding(5, json!({"cpu": "1"}), &[("m1", 5)])).unwrap();
+    let mut meant = deployment(5, "1");
+    meant["spec"]["template"]["spec"]["priorityClassName"] = json!("high");
+    let said = desk.apply(&deployments, "a", "web", meant).unwrap_err();
+    assert!(said.contains("exceeded for resource cpu: requested sum 5, limit 4."), "{said}");
+}
