@@ -1,7 +1,8 @@
 //! Objects that are still to follow what was written, because they were too many for one step.
 //!
 //! What limits a namespace is never late for it: before anything is decided there, the policies of that namespace that are
-//! behind follow, and so do those outside of namespaces that a step left behind.
+//! behind follow, and so do those outside of namespaces that a step left behind. So does what policies keep there, policy or not:
+//! it may be charged by what it says.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(crate) struct Behind {
     count: usize,
     /// Of those outside of namespaces, the ones that a step left.
     left_outside: OrdSet<ObjectKey>,
+    /// Of those in namespaces, the ones that policies keep.
+    kept: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
 }
 
 impl Behind {
@@ -48,6 +51,14 @@ impl Behind {
         self.insert(key);
     }
 
+    /// The same of one that a policy keeps.
+    pub fn leave_kept(&mut self, key: ObjectKey) {
+        if !key.namespace.is_empty() {
+            self.kept.entry(key.namespace.clone()).or_default().insert(key.clone());
+        }
+        self.leave(key);
+    }
+
     pub fn pop_first(&mut self) -> Option<ObjectKey> {
         let key = self.keys.get_min()?.1.get_min()?.clone();
         self.remove(&key);
@@ -66,12 +77,20 @@ impl Behind {
             self.keys.remove(&key.namespace);
         }
         self.left_outside.remove(key);
+        if let Some(kept) = self.kept.get_mut(&key.namespace) {
+            kept.remove(key);
+            if kept.is_empty() {
+                self.kept.remove(&key.namespace);
+            }
+        }
     }
 
-    /// What of these resources limits a namespace.
+    /// What of these resources limits a namespace, and what is kept there.
     fn limiting(&self, namespace: &str, policies: &HashSet<GroupResource>) -> Vec<ObjectKey> {
         let within = self.keys.get(namespace).into_iter().flatten();
-        within.chain(&self.left_outside).filter(|key| policies.contains(&key.resource)).cloned().collect()
+        let limiting = within.chain(&self.left_outside).filter(|key| policies.contains(&key.resource));
+        let kept = self.kept.get(namespace).into_iter().flatten();
+        limiting.chain(kept.filter(|key| !policies.contains(&key.resource))).cloned().collect()
     }
 }
 

@@ -252,7 +252,8 @@ impl Engine {
     /// written.
     pub(crate) fn put_all_behind(&mut self) {
         let shaped: Vec<ObjectKey> = self.shaped.iter().flat_map(|resource| self.keys_of(resource)).collect();
-        for key in shaped.into_iter().chain(self.kept()) {
+        self.kept().into_iter().for_each(|key| self.behind.leave_kept(key));
+        for key in shaped {
             // What limits other objects and was left by the last step is not told from the rest: all of it comes first.
             match self.policy_resources.contains(&key.resource) {
                 true => self.behind.leave(key),

@@ -61,6 +61,13 @@ impl Desk {
         if again.is_narrow { again.narrow() } else { again }
     }
 
+    /// The same by other settings.
+    pub fn restarted_with(self, settings: Settings) -> Desk {
+        let families = families::all(&settings);
+        let again = Desk { desk: self.desk.restart(families.clone()), families, ..self };
+        if again.is_narrow { again.narrow() } else { again }
+    }
+
     /// The stored objects of a resource in a namespace, by name.
     pub fn stored(&self, of: &GroupResource, namespace: &str) -> Vec<Value> {
         self.desk.within(of, namespace).map(|object| object.value()).collect()

@@ -277,3 +277,32 @@ fn a_quota_with_scopes_has_no_say_where_others_move() {
     let said = desk.apply(&bindings(), "a", "web", of("high", 3, "m2")).unwrap_err();
     assert!(said.contains("exceeded for resource cpu: requested sum 6, limit 5."), "{said}");
 }
+
+/// By other settings other amounts are charged from a start on, and what is lent beside them is right before anybody is let in.
+#[test]
+fn leases_follow_other_settings_before_anything_is_decided_beside_them() {
+    let settings = |count_evicting| families::karmada::Settings { count_evicting, ..Default::default() };
+    let mut desk = desk_with(settings(true));
+    desk.apply(&quotas(), "a", "q", elastic("20")).unwrap();
+    desk.apply(&bindings(), "a", "web", binding(8, json!({"cpu": "1"}), &[("m1", 8)])).unwrap();
+    desk.apply(&leases(), "a", "q.m1", lease("m1", json!({"cpu": "10"}))).unwrap();
+    let evicted = |clusters: &[(&str, u32)]| {
+        let mut evicted = binding(8, json!({"cpu": "1"}), clusters);
+        evicted["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "m1", "reason": "r", "producer": "p"}]);
+        evicted
+    };
+    desk.apply(&bindings(), "a", "web", evicted(&[])).unwrap();
+    desk.apply(&bindings(), "a", "web", evicted(&[("m2", 8)])).unwrap();
+    assert_eq!(
+        used(&desk, "a", "q")["cpu"],
+        json!("18"),
+        "what was evicted, what replaced it, and what the member has in hand"
+    );
+    let karmada = settings(false);
+    let mut desk = desk.restarted_with(families::Settings { karmada, ..families::Settings::default() });
+    let more = |replicas: u32| binding(replicas, json!({"cpu": "1"}), &[("m3", replicas)]);
+    let said = desk.apply(&bindings(), "a", "more", more(5)).unwrap_err();
+    assert!(said.contains("exceeded for resource cpu: requested sum 23, limit 20."), "{said}");
+    assert_eq!(used(&desk, "a", "q")["cpu"], json!("18"), "what replaced it, and all that the member may use");
+    desk.apply(&bindings(), "a", "more", more(2)).unwrap();
+}
