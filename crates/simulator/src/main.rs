@@ -1,6 +1,7 @@
 //! `simulator --seed N` replays one run; `simulator --seeds N [--from M]` runs many, on every processor. `--world` with `ledger`,
-//! `engine`, `orgs` and `datum` (the engine's with organizations, or with grants and claims, in it) or `fleet` leaves the others out;
-//! `estate` is the engine's, and every fourth seed of it has one of these in it. With `--every-state` a rare state that no seed met
+//! `engine`, `orgs`, `datum` and `karmada` (the engine's with organizations, grants and claims, or quotas over many clusters in it) or `fleet` leaves
+//! the others out;
+//! `estate` is the engine's, and three of eight seeds of it have one of these in it. With `--every-state` a rare state that no seed met
 //! is a failure.
 
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use simulator::{estate, fleet, world};
 /// Ticks of one run of the ledger's world: a few thousand calls, some dozens of faults.
 const TICKS: u64 = 3000;
 
-const USAGE: &str = "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|orgs|datum|estate|fleet] [--every-state]";
+const USAGE: &str = "usage: simulator --seed N | --seeds N [--from M] [--ticks T] [--world ledger|engine|orgs|datum|karmada|estate|fleet] [--every-state]";
 
 #[derive(Default)]
 struct Tally {
@@ -37,6 +38,7 @@ enum Of {
     Fleet,
     Orgs,
     Datum,
+    Karmada,
     /// The engine's with any of these in it.
     Estate,
 }
@@ -49,6 +51,7 @@ impl Of {
             Of::Fleet => "fleet",
             Of::Orgs => "orgs",
             Of::Datum => "datum",
+            Of::Karmada => "karmada",
             Of::Estate => "estate",
         }
     }
@@ -56,7 +59,7 @@ impl Of {
     fn states(self) -> &'static [&'static str] {
         match self {
             Of::Ledger { .. } => rare::ALL,
-            Of::Engine | Of::Orgs | Of::Datum | Of::Estate => estate::rare::ALL,
+            Of::Engine | Of::Orgs | Of::Datum | Of::Karmada | Of::Estate => estate::rare::ALL,
             Of::Fleet => &[],
         }
     }
@@ -69,10 +72,11 @@ impl Of {
                 let (commands, groups, starts) = (report.calls, report.steps, report.restarts);
                 Ok(Tally { commands, groups, starts, rare: report.rare, ..Tally::default() })
             }
-            Of::Engine | Of::Orgs | Of::Datum | Of::Estate => {
+            Of::Engine | Of::Orgs | Of::Datum | Of::Karmada | Of::Estate => {
                 let first = match (self, seed % 8) {
                     (Of::Orgs, _) | (Of::Estate, 0) => estate::orgs::SEEDS,
                     (Of::Datum, _) | (Of::Estate, 4) => estate::datum::SEEDS,
+                    (Of::Karmada, _) | (Of::Estate, 2) => estate::karmada::SEEDS,
                     _ => 0,
                 };
                 let seed = seed.saturating_add(first);
@@ -167,11 +171,12 @@ fn main() -> ExitCode {
     };
     let ledger = Of::Ledger { ticks: number("--ticks").unwrap_or(TICKS) };
     let worlds = match text("--world").map(String::as_str) {
-        None => vec![ledger, Of::Engine, Of::Orgs, Of::Datum, Of::Fleet],
+        None => vec![ledger, Of::Engine, Of::Orgs, Of::Datum, Of::Karmada, Of::Fleet],
         Some("ledger") => vec![ledger],
         Some("engine") => vec![Of::Engine],
         Some("orgs") => vec![Of::Orgs],
         Some("datum") => vec![Of::Datum],
+        Some("karmada") => vec![Of::Karmada],
         Some("estate") => vec![Of::Estate],
         Some("fleet") => vec![Of::Fleet],
         Some(_) => {

@@ -60,6 +60,8 @@ pub struct Step<'a> {
     pub found_before: &'a Found,
     pub found: &'a Found,
     pub added: &'a Added,
+    /// Whether something of before it was still to follow, and does so in its step.
+    pub is_late: bool,
 }
 
 /// Resources that quotas count and that no family writes itself: one object is charged, and nothing else follows.
@@ -78,13 +80,13 @@ impl Step<'_> {
         self.judge_entries()?;
         self.judge_decided()?;
         if let Said::Held { uid, is_held: true } = said
-            && !self.time_moved()
+            && !self.others_moved()
         {
             judge_held(request, *uid, self.before, self.found_before, self.found)?;
         }
         let consumes = request.parts().all(|(key, _)| is_consumer(key));
         match said {
-            Said::Written(written) if !self.time_moved() => {
+            Said::Written(written) if !self.others_moved() => {
                 if request.together.is_some() {
                     self.judge_happened()?;
                 }
@@ -93,15 +95,16 @@ impl Step<'_> {
             Said::Refused(_, Refused::Denied(denials)) if consumes && !self.is_denial_right(denials) => {
                 Err(format!("A4: {}: {said:?}, although it fits", request.told()))
             }
-            Said::Refused(place, refused) if !self.time_moved() && !self.is_refusal_true(*place, refused) => {
+            Said::Refused(place, refused) if !self.others_moved() && !self.is_refusal_true(*place, refused) => {
                 Err(format!("A4: {}: {said:?}, which is not so", request.told()))
             }
             _ => Ok(()),
         }
     }
 
-    fn time_moved(&self) -> bool {
-        self.added.told_ms != self.before.told_ms
+    /// Whether others changed in this step before it was decided: their time had come, or they followed what was written before.
+    fn others_moved(&self) -> bool {
+        self.added.told_ms != self.before.told_ms || self.is_late
     }
 
     /// What did not happen leaves no trace; what is only counted is seen in the ledger alone.
@@ -115,7 +118,7 @@ impl Step<'_> {
             Said::Refused(..) | Said::Would | Said::PutOff { .. } | Said::Counted { .. } => false,
         };
         let stays = counts || !changes;
-        if !stays || self.time_moved() {
+        if !stays || self.others_moved() {
             return Ok(());
         }
         // With what is counted again comes when it is due.
@@ -255,8 +258,8 @@ impl Step<'_> {
             |verb: &Verb| verb.value().is_some_and(|value| value["spec"]["containers"][0]["resources"] == json!({}));
         let broken = before.stored().expected().broken;
         let is_broken = |denial: &Denial| broken.iter().any(|broken| *broken.policy == *denial.policy);
-        // By another time than the last one, others may have been there.
-        if self.time_moved() || request.parts().any(|(_, verb)| says_nothing(verb)) || denials.iter().any(is_broken) {
+        // Others may have been there.
+        if self.others_moved() || request.parts().any(|(_, verb)| says_nothing(verb)) || denials.iter().any(is_broken) {
             return true;
         }
         let mut after = before.stored();

@@ -18,7 +18,7 @@ use super::naive_datum::{self, EFFECTIVE, LAG_MS, PROJECT_LABEL, full_name, is_g
 use super::request::Verb;
 use super::weather::{NAMESPACES, Script};
 
-/// Seeds from here on play Datum's quotas, and no organizations.
+/// Seeds from here on play Datum's quotas, and no organizations; up to those of quotas over many clusters.
 pub const SEEDS: u64 = 1 << 33;
 
 const GROUP: &str = "quota.datumapis.com";

@@ -13,6 +13,7 @@ use store::{Batch, Journal, Journals, PageLimit, StoreError, Table};
 use super::holds::{Granted, News};
 use super::naive::{Stored, Sums};
 use super::naive_datum::MAX_AGE_MS;
+use super::naive_karmada::until_ms;
 use super::season;
 
 pub const JOURNAL: Journal = Journal::EVENTS;
@@ -166,8 +167,13 @@ impl Durable {
         let kept = self.of("quota.datumapis.com", "effectivequotagrants");
         let mut samples = kept.flat_map(|kept| kept.value["spec"]["usage"].as_array().into_iter().flatten());
         let over = |sample: &Value| sample["recordedAtMs"].as_i64().map(|at| at + MAX_AGE_MS + 1);
+        let mut valid = self.of("policy.karmada.io", "federatedquotaslices").map(|slice| until_ms(&slice.value));
         let mut holds = self.holds.values().map(|granted| Some(granted.expires_at_ms));
-        holds.any(came) || opened.any(came) || ended.any(came) || samples.any(|sample| came(over(sample)))
+        holds.any(came)
+            || valid.any(came)
+            || opened.any(came)
+            || ended.any(came)
+            || samples.any(|sample| came(over(sample)))
     }
 
     pub fn of<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = &'a Kept> {

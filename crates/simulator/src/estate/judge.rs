@@ -16,6 +16,7 @@ use super::apart::{Apart, is_apart, judge_apart, judge_strangers};
 use super::durable::{Added, Durable};
 use super::holds::judge_holds;
 use super::naive::{self, Expected, Stored, Sums, name_of, nanos};
+use super::naive_karmada;
 use super::naive_orgs;
 use super::season::SEASONS;
 
@@ -328,6 +329,14 @@ pub fn judge_statuses(durable: &Durable) -> Result<(), String> {
             let usage = used(&policy, "").get("usage").copied().unwrap_or_default().max(0);
             same!(nanos(&quota["status"]["usage"]["used"]), usage, "status of {policy}");
         }
+    }
+    for quota in stored.all(naive_karmada::FEDERATED) {
+        let policy = naive::policy(naive_karmada::FEDERATED, quota);
+        same!(amounts(&quota["status"]["overallUsed"]), used(&policy, ""), "status of {policy}");
+    }
+    for slice in stored.all(naive_karmada::SLICES) {
+        let policy = naive::policy(naive_karmada::SLICES, slice);
+        same!(amounts(&slice["status"]["used"]), used(&policy, ""), "status of {policy}");
     }
     for pool in stored.all(naive::POOLS) {
         let policy = naive::policy(naive::POOLS, pool);

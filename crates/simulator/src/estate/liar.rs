@@ -72,6 +72,7 @@ impl Measure for LyingMeasure {
                     out.until_ms = until_ms;
                 }
             }
+            Mutation::Karmada(mistake) => mistake.charge(subject, &mut said),
             Mutation::DropsWhatIsTooMuch if said.iter().any(|line| line.amount > CHARGE_MAX) => said.clear(),
             _ => {}
         }
@@ -169,12 +170,16 @@ impl Family for Liar {
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
         match self.mutation {
             Mutation::Orgs(mistake) if mistake.leaves_as_it_is(object.resource) => Ok(Must::AsItIs),
+            Mutation::Karmada(mistake) if mistake.leaves_as_it_is(object.resource) => Ok(Must::AsItIs),
             _ => self.inner.must_be(object, view),
         }
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-        self.inner.check(change, view)
+        match self.mutation {
+            Mutation::Karmada(mistake) if mistake.lets_pass(change.resource) => Ok(()),
+            _ => self.inner.check(change, view),
+        }
     }
 
     fn accompany(&self, writing: &Writing<'_>, view: &dyn View) -> Result<Company, Refusal> {

@@ -8,6 +8,7 @@ use store::Store;
 
 use super::ground::Ground;
 use super::liar::{self, Lies};
+pub use super::miskarmada::KarmadaMistake;
 pub use super::misorgs::OrgsMistake;
 use super::tampered;
 
@@ -95,10 +96,12 @@ pub enum Mutation {
     CountsWhatIsTried,
     /// A mistake with organizations.
     Orgs(OrgsMistake),
+    /// A mistake with quotas over many clusters.
+    Karmada(KarmadaMistake),
 }
 
 /// Every mistake, with words of which some tell it.
-pub const ALL: [(Mutation, &[&str]); 50] = [
+pub const ALL: [(Mutation, &[&str]); 54] = [
     (Mutation::ForgetsARow, &["A7: row"]),
     (Mutation::ForgetsAnObject, &["A7: row"]),
     (Mutation::ForgetsAnEntry, &["entries were appended"]),
@@ -149,6 +152,10 @@ pub const ALL: [(Mutation, &[&str]); 50] = [
     (Mutation::Orgs(OrgsMistake::ForgetsBindings), &["needs the bindings"]),
     (Mutation::Orgs(OrgsMistake::TellsNothing), &["C1: "]),
     (Mutation::Orgs(OrgsMistake::TellsTheOldState), &["C1: "]),
+    (Mutation::Karmada(KarmadaMistake::ForgetsTheEvicted), &["is charged", "has or waits for"]),
+    (Mutation::Karmada(KarmadaMistake::CountsOneCluster), &["is charged", "has or waits for"]),
+    (Mutation::Karmada(KarmadaMistake::BelievesLeases), &["K1: "]),
+    (Mutation::Karmada(KarmadaMistake::LetsAllMove), &["K3: ", "K4: "]),
 ];
 
 impl Mutation {
@@ -163,6 +170,7 @@ impl Mutation {
             | Mutation::TellsNobody
             | Mutation::ForgetsDenials => super::datum::SEEDS + 1,
             Mutation::Orgs(_) => super::orgs::SEEDS + 1,
+            Mutation::Karmada(_) => super::karmada::SEEDS + 1,
             _ => 1,
         }
     }

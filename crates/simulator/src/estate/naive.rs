@@ -18,7 +18,7 @@ pub struct Stored {
     /// The latest time the engine was told.
     pub now_ms: i64,
     /// Whether Capsule's releases are followed: a number that is missing cannot be counted, instead of being none, and no
-    /// limit is zero.
+    /// limit is zero. Then also what was evicted from a cluster counts until its task is done, and templates are refused early.
     pub strict: bool,
 }
 
@@ -101,6 +101,8 @@ impl Stored {
         }
         self.orgs(&mut expected);
         self.datum(&mut expected);
+        self.federated(&mut expected);
+        self.slices(&mut expected);
         expected
     }
 
@@ -169,7 +171,7 @@ impl Stored {
     }
 
     /// What an object adds to a number of this name.
-    fn counted(&self, name: &str, resource: &str, object: &Value) -> i128 {
+    pub fn counted(&self, name: &str, resource: &str, object: &Value) -> i128 {
         let live = || {
             let overdue = overdue_ms(object).is_some_and(|overdue_ms| self.now_ms > overdue_ms);
             !overdue && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
@@ -298,7 +300,7 @@ pub const WIDGETS: &str = "widgetz.example.com";
 const QUANTITY_MAX: i128 = i64::MAX as i128 * ONE;
 
 /// As much as is counted of one object.
-const COUNTED_MAX: i128 = 1 << 96;
+pub const COUNTED_MAX: i128 = 1 << 96;
 
 /// What custom quotas here look at.
 const COUNTED_KINDS: [(&str, &str); 4] =

@@ -10,19 +10,22 @@ use super::answers::Said;
 use super::durable::{Added, Durable, Kept};
 use super::judge::Found;
 use super::naive::{Sums, overdue_ms};
+use super::naive_karmada::until_ms;
 use super::rare;
 use super::replica::Done;
 use super::request::{Request, Verb};
 use super::season;
 use super::world::World;
 
-const POLICIES: [&str; 7] = [
+const POLICIES: [&str; 9] = [
     "resourcequotas",
     "clusterresourcequotas",
     "hierarchicalresourcequotas",
     "customquotas",
     "globalcustomquotas",
     "resourcepools",
+    "federatedresourcequotas",
+    "federatedquotaslices",
     "seasons",
 ];
 /// More than is counted of one object.
@@ -64,8 +67,13 @@ impl World {
         let pod_ends = now.of("", "pods").any(|one| passed(overdue_ms(&one.value)));
         rare.met_if(ticket_ends || pod_ends, rare::DUE);
         rare.met_if((ticket_ends || pod_ends) && added.is_first, rare::DUE_OVER_RESTART);
+        let ended = now.of("policy.karmada.io", "federatedquotaslices").any(|one| passed(until_ms(&one.value)));
+        rare.met_if(ended, rare::SLICE_OVER);
         let opens = now.of(season::GROUP, "seasons").any(|one| passed(one.value["spec"]["opensMs"].as_i64()));
         rare.met_if(opens, rare::SEASON_OPENED);
+        if self.has_karmada() {
+            self.notice_karmada(before, alone);
+        }
         self.notice_apart(was, added);
         if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             self.notice_answer(request, said, before, was);

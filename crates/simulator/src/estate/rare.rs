@@ -83,5 +83,13 @@ rare_states! {
     HOLD_DROPPED = "a hold is given up",
     HOLD_EXPIRED = "the time of a hold is over",
     HELD_OVER_RESTART = "a start finds a hold",
+    EVICTED = "what was evicted from a cluster stays charged",
+    PLACED_ANEW = "what was evicted is placed anew",
+    COVERED = "a lease covers what was evicted",
+    BINDING_REFUSED = "a binding is refused by a quota over many clusters",
+    NOT_GIVEN_BACK = "a binding is refused because a member has not given back what it leaves",
+    LEASE_REFUSED = "a member is lent no more than there is",
+    TEMPLATE_REFUSED = "a template is refused before its binding would be",
+    SLICE_OVER = "the time of a slice is over",
     TERM_LOST = "a leader loses its term and nobody takes over",
 }

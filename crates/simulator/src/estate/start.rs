@@ -21,11 +21,12 @@ use super::request::nothing;
 use super::season::Season;
 use super::world::World;
 
-/// All families and the one made for the purpose, by this reading; with a mistake, if one is made.
+/// All families and the one made for the purpose, by these settings; with a mistake, if one is made.
 pub fn families(strict: bool, mistake: Option<(Mutation, &Arc<Lies>)>) -> Families {
     let mut settings = Settings::default();
     if strict {
         settings.capsule.reading = Reading::Releases;
+        (settings.karmada.count_evicting, settings.karmada.deny_templates) = (true, true);
     }
     let all = families::all(&settings).iter().cloned().chain([Arc::new(Season) as Arc<dyn Family>]).collect::<Vec<_>>();
     match mistake {

@@ -25,6 +25,8 @@ pub struct Script<'a> {
     pub orgs: bool,
     /// Whether there are Datum's quotas.
     pub datum: bool,
+    /// Whether there are quotas over many clusters.
+    pub karmada: bool,
     /// Whether some objects are stored by others.
     pub holds: bool,
     pub requests: Vec<Request>,
@@ -54,6 +56,9 @@ impl Script<'_> {
         if self.datum {
             self.begin_datum();
         }
+        if self.karmada {
+            self.begin_karmada();
+        }
     }
 
     /// One wish, or several that are to come true together.
@@ -62,6 +67,8 @@ impl Script<'_> {
             self.org()
         } else if self.datum && !self.chance(4) {
             self.datum()
+        } else if self.karmada && !self.chance(4) {
+            self.karmada()
         } else if self.holds && self.chance(4) {
             self.hold()
         } else if self.chance(6) {

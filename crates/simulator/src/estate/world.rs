@@ -17,7 +17,7 @@ use super::mutation::Mutation;
 use super::replica::{Asker, Done, Flight, Replica, Work, audit};
 use super::request::{Request, removal};
 use super::weather::Script;
-use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, datum, orgs, rare};
+use super::{Config, FAULTS, Report, TICKS, TICKS_CALM, datum, judge_karmada, karmada, orgs, rare};
 use crate::disk::SimDisk;
 use crate::network::{Network, Weather};
 use crate::rng::Rng;
@@ -71,6 +71,8 @@ pub struct World {
     pub tick: u64,
     pub now_ms: i64,
     pub strict: bool,
+    /// Whether leases may not have followed other settings yet.
+    leases_late: bool,
     /// How many objects are counted in the step of a write, if not as many as ever.
     pub at_once_max: Option<usize>,
     pub lies: Arc<Lies>,
@@ -99,6 +101,7 @@ impl World {
         let network = Network::new(rng.fork(), FAIR);
         World {
             strict: rng.one_in(2),
+            leases_late: false,
             at_once_max: [Some(1), Some(3), None][(config.seed / 3 % 3) as usize],
             lies: Arc::default(),
             config,
@@ -215,6 +218,9 @@ impl World {
         }
         self.found.apart.judge_gone()?;
         judge_statuses(&self.durable)?;
+        if self.has_karmada() {
+            judge_karmada::judge(&self.durable, &self.found, false, None)?;
+        }
         self.audit()
     }
 
@@ -228,13 +234,18 @@ impl World {
     }
 
     fn has_datum(&self) -> bool {
-        self.config.seed >= datum::SEEDS
+        (datum::SEEDS..karmada::SEEDS).contains(&self.config.seed)
+    }
+
+    pub fn has_karmada(&self) -> bool {
+        self.config.seed >= karmada::SEEDS
     }
 
     fn script(&mut self, write: impl Fn(&mut Script<'_>)) -> Vec<Request> {
-        let (now_ms, orgs, datum) = (self.now_ms, self.has_orgs(), self.has_datum());
+        let (now_ms, orgs, datum, karmada) = (self.now_ms, self.has_orgs(), self.has_datum(), self.has_karmada());
         let (holds, requests) = (self.has_holds(), Vec::new());
-        let mut script = Script { rng: &mut self.rng, seen: &self.durable, now_ms, orgs, datum, holds, requests };
+        let (rng, seen) = (&mut self.rng, &self.durable);
+        let mut script = Script { rng, seen, now_ms, orgs, datum, karmada, holds, requests };
         write(&mut script);
         let mut requests = script.requests;
         if let Some(Mutation::Orgs(mistake)) = self.config.mutation {
@@ -454,6 +465,19 @@ impl World {
         if self.has_datum() {
             datum::judge(&self.durable, &self.found)?;
         }
+        let leases_were_late = self.leases_late;
+        if self.has_karmada() {
+            let decided = match alone {
+                Some((Done::Request(request), said)) if said.is_answer() => Some(request),
+                _ => None,
+            };
+            self.leases_late |= before.strict != added.strict;
+            let is_late = self.leases_late;
+            self.leases_late = judge_karmada::judge(&self.durable, &self.found, is_late, decided)?;
+            if !added.is_first && !is_late {
+                judge_karmada::judge_growth(before, &self.durable, &found_before, &self.found)?;
+            }
+        }
         if self.has_orgs() {
             orgs::judge_views(&self.durable)?;
             self.durable.stored().judge_bindings()?;
@@ -463,10 +487,14 @@ impl World {
         }
         if let Some((Done::Request(request) | Done::Counted(request), said)) = alone {
             let found = &self.found;
-            let step = Step { request, said, before, found_before: &found_before, found, added };
+            let (found_before, is_late) = (&found_before, leases_were_late);
+            let step = Step { request, said, before, found_before, found, added, is_late };
             step.judge()?;
             if self.has_datum() {
                 datum::judge_step(&step, &self.durable)?;
+            }
+            if self.has_karmada() && !leases_were_late {
+                judge_karmada::judge_step(&step, &self.durable)?;
             }
             self.check_space(said)?;
         }

@@ -7,11 +7,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use simulator::estate::mutation::{self, Mutation};
-use simulator::estate::{Config, FAULTS, Report, datum, orgs, run};
+use simulator::estate::{Config, FAULTS, Report, datum, karmada, orgs, run};
 
 const SEEDS: u64 = 40;
 const SEEDS_WITH_ORGS: u64 = 12;
 const SEEDS_WITH_DATUM: u64 = 24;
+const SEEDS_WITH_KARMADA: u64 = 24;
 /// Seeds within which a broken engine must be caught.
 const SEEDS_TO_CATCH: u64 = 150;
 /// How what the audit finds begins.
@@ -54,6 +55,18 @@ fn a_few_seeds_with_grants_and_claims_keep_every_promise() {
         commands += report.commands;
     }
     assert!(commands > 20 * SEEDS_WITH_DATUM, "{commands}");
+}
+
+#[test]
+fn a_few_seeds_with_quotas_over_many_clusters_keep_every_promise() {
+    let mut commands = 0;
+    for seed in 1..=SEEDS_WITH_KARMADA {
+        let report = run(Config { seed: karmada::SEEDS + seed, mutation: None }).unwrap_or_else(|trouble| {
+            panic!("seed {seed} failed: {trouble}\nreplay: cargo run -p simulator -- --world karmada --seed {seed}")
+        });
+        commands += report.commands;
+    }
+    assert!(commands > 20 * SEEDS_WITH_KARMADA, "{commands}");
 }
 
 #[test]
