@@ -270,9 +270,6 @@ impl Engine {
         if let Some(compiled) = compiled {
             self.install(key, compiled);
         }
-        if self.meaning.contains(&key.resource) {
-            self.recompile_dependents(&key.resource);
-        }
         Written { object, sequence: self.ledger.sequence() }
     }
 
@@ -292,7 +289,7 @@ impl Engine {
         self.companioned.remove(&stored.uid);
         self.moments.forget(&key);
         self.changed.push(Changed { before: Some(stored.clone()), after: None, tree: None });
-        self.tell(EventKind::Deleted, object.clone(), Some(stored));
+        self.tell(EventKind::Deleted, object.clone(), Some(stored.clone()));
         if key.resource.is("", "namespaces") {
             self.namespace_removed(&key.name);
         }
@@ -310,7 +307,7 @@ impl Engine {
             self.uninstall(&key);
         }
         if self.meaning.contains(&key.resource) {
-            self.recompile_dependents(&key.resource);
+            self.recompile_after(&key, Some(&stored), None);
         }
         Written { object, sequence: self.ledger.sequence() }
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use families::{Plural, PolicyObject, Uncompiled, holds};
+use families::{Change, Plural, PolicyObject, Uncompiled, holds};
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
 use rules::{Compiled, GroupResource, PolicyId, Reach, Rule, policy_name};
@@ -83,17 +83,33 @@ impl Engine {
         }
     }
 
-    /// Compiles the policies again that depend on objects of this resource.
-    pub(crate) fn recompile_dependents(&mut self, resource: &GroupResource) {
+    /// Compiles the policies again that depend on objects of this resource: those to which this change may mean something, or
+    /// all of them.
+    pub(crate) fn recompile_dependents(&mut self, resource: &GroupResource, change: Option<&Change<'_>>) {
         let families = self.families.clone();
-        let concerned = families.iter().filter(|family| holds(family.manifest().meaning, resource));
-        for policies in concerned.flat_map(|family| family.manifest().policies).map(Plural::resource) {
-            let stored: Vec<_> =
-                self.shelves.of(&policies).into_iter().flat_map(|shelf| shelf.values().cloned()).collect();
-            for policy in stored {
-                self.judge_again(&policy);
+        for family in families.iter().filter(|family| holds(family.manifest().meaning, resource)) {
+            let is_meant = |policy: &Arc<Object>| {
+                // One that cannot be read as text is compiled again.
+                let text = std::str::from_utf8(&policy.json);
+                change.zip(text.ok()).is_none_or(|(change, text)| family.may_mean_otherwise(change, text))
+            };
+            for policies in family.manifest().policies.iter().map(Plural::resource) {
+                let shelf = self.shelves.of(&policies).into_iter();
+                let stored: Vec<_> =
+                    shelf.flat_map(|shelf| shelf.values()).filter(|one| is_meant(one)).cloned().collect();
+                for policy in stored {
+                    self.judge_again(&policy);
+                }
             }
         }
+    }
+
+    /// The same after one object was written, or deleted.
+    pub(crate) fn recompile_after(&mut self, key: &ObjectKey, before: Option<&Object>, new: Option<&Value>) {
+        let old = before.map_or(Value::Null, Object::value);
+        let (ObjectKey { resource, namespace, name }, origin) = (key, self.origin.clone());
+        let change = Change { resource, namespace, name, old: &old, new, origin: &origin };
+        self.recompile_dependents(resource, Some(&change));
     }
 
     /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or

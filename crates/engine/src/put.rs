@@ -38,6 +38,9 @@ impl Engine {
         let is_whole = draft.is_whole();
         let (object, value) = self.store(draft, &key, before.clone());
         let written = self.settle(object, &value, compiled, status_at);
+        if self.meaning.contains(&key.resource) {
+            self.recompile_after(&key, before.as_deref(), Some(&value));
+        }
         if before.is_some() || self.watched.contains(&key.resource) {
             let tree = is_whole.then(|| self.tree_as_stored(&written.object, value, before.is_some()));
             self.changed.push(Changed { before, after: Some(written.object.clone()), tree });

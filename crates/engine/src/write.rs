@@ -223,7 +223,7 @@ impl Engine {
         let written_of: BTreeSet<GroupResource> = written.iter().map(|one| one.object.key.resource.clone()).collect();
         for resource in written_of {
             if self.meaning.contains(&resource) {
-                self.recompile_dependents(&resource);
+                self.recompile_dependents(&resource, None);
             }
         }
         // Rules that came into force with them look at them, too. Where none did, each is charged what it was just measured at; but

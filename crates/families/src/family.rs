@@ -146,6 +146,12 @@ pub trait Family: Send + Sync {
     /// [`Manifest::meaning`]: a quota that names a kind depends on that kind's definition.
     fn compile(&self, policy: &PolicyObject<'_>, world: &dyn World) -> Result<Compiled, Uncompiled>;
 
+    /// Whether a policy may mean something else because an object of [`Manifest::meaning`] changed: its text as it is stored is all that
+    /// is looked at, since there may be ten thousand of them, and saying yes too often costs no more than time.
+    fn may_mean_otherwise(&self, _change: &Change<'_>, _policy: &str) -> bool {
+        true
+    }
+
     /// What of the operator's settings decides how much objects are charged. When it is not what it was before a restart,
     /// everything is counted again.
     fn measuring(&self) -> String {

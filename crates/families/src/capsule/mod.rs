@@ -195,6 +195,11 @@ impl Family for Capsule {
         }
     }
 
+    /// A definition means something to policies that name its kind, and only by what they go by of it.
+    fn may_mean_otherwise(&self, change: &Change<'_>, policy: &str) -> bool {
+        targets::change_what_is_meant(change, policy)
+    }
+
     fn measuring(&self) -> String {
         format!("{:?}", self.settings)
     }

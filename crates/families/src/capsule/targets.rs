@@ -5,7 +5,7 @@ use rules::GroupResource;
 use serde_json::Value;
 
 use super::{items, text};
-use crate::World;
+use crate::{Change, World};
 
 /// A kind that a source names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +68,37 @@ impl Target {
             && text(definition, &["spec", "names", "kind"]) == self.kind
             && items(definition, &["spec", "versions"]).iter().any(|version| version["served"] == true)
     }
+}
+
+/// What [`Target::resolve`] goes by of a definition.
+#[derive(PartialEq, Eq)]
+struct Defined<'a> {
+    group: &'a str,
+    kind: &'a str,
+    plural: &'a str,
+    scope: &'a str,
+    is_served: bool,
+}
+
+impl Defined<'_> {
+    fn read(definition: &Value) -> Defined<'_> {
+        let of = |field: &str| text(definition, &["spec", "names", field]);
+        let is_served = items(definition, &["spec", "versions"]).iter().any(|version| version["served"] == true);
+        let (group, scope) = (text(definition, &["spec", "group"]), text(definition, &["spec", "scope"]));
+        Defined { group, kind: of("kind"), plural: of("plural"), scope, is_served }
+    }
+
+    /// Whether a policy may name it. The names of groups and kinds stand in its text as they are.
+    fn is_named_in(&self, policy: &str) -> bool {
+        let is_plain = |name: &&str| name.chars().all(|one| one.is_ascii_alphanumeric() || "-.".contains(one));
+        [self.kind, self.group].iter().filter(|name| is_plain(name)).all(|name| policy.contains(*name))
+    }
+}
+
+/// Whether a definition was changed in what policies go by, and this one may name its kind.
+pub fn change_what_is_meant(change: &Change<'_>, policy: &str) -> bool {
+    let sides = [Some(change.old).filter(|old| !old.is_null()), change.new].map(|side| side.map(Defined::read));
+    sides[0] != sides[1] && sides.iter().flatten().any(|side| side.is_named_in(policy))
 }
 
 /// Shown where a source leaves the version open.

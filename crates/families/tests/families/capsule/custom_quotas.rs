@@ -379,3 +379,61 @@ fn two_hundred_creates_in_twenty_namespaces_find_exactly_ten_places() {
     assert_eq!(tried.filter(Result::is_ok).count(), 10);
     assert_eq!(desk.usage(&global_quotas(), "", "ten"), "10/0");
 }
+
+/// Ten thousand quotas are not compiled again because somebody defines a kind that none of them names, or a status is told of one.
+#[test]
+fn a_definition_means_something_to_quotas_that_name_its_kind_by_what_they_go_by() {
+    let definition = |group: &str, kind: &str, scope: &str, served: bool, more: &str| {
+        let versions = json!([{"name": "v1", "served": served, "storage": true, "schema": more}]);
+        let names = json!({"kind": kind, "plural": "buckets"});
+        json!({"spec": {"group": group, "scope": scope, "names": names, "versions": versions}, "status": more})
+    };
+    let bucket = definition("s3.example.com", "Bucket", "Namespaced", true, "");
+    let named = r#"{"spec":{"sources":[{"apiVersion":"s3.example.com/v1","kind":"Bucket","op":"count"}]}}"#;
+    let odd = r#"{"spec":{"sources":[{"apiVersion":"s3.example.com/v1","kind":"Bu\"cket","op":"count"}]}}"#;
+    let resource = resource("customresourcedefinitions.apiextensions.k8s.io");
+    let (families, origin) = (families::all(&Default::default()), families::Origin::default());
+    let family = families.of_policy(&quotas()).unwrap();
+    let other = |group, kind, scope, served, more| Some(definition(group, kind, scope, served, more));
+    for (old, new, policy, expected, what) in [
+        (Value::Null, Some(bucket.clone()), named, true, "it is defined"),
+        (bucket.clone(), None, named, true, "it is gone"),
+        (
+            bucket.clone(),
+            other("s3.example.com", "Bucket", "Namespaced", false, ""),
+            named,
+            true,
+            "not served any more",
+        ),
+        (bucket.clone(), other("s3.example.com", "Bucket", "Cluster", true, ""), named, true, "elsewhere"),
+        (bucket.clone(), other("s3.example.com", "Pail", "Namespaced", true, ""), named, true, "it was the kind"),
+        (other("a.b", "Pail", "Namespaced", true, "").unwrap(), Some(bucket.clone()), named, true, "it is the kind"),
+        (
+            bucket.clone(),
+            other("s3.example.com", "Bucket", "Namespaced", true, "more"),
+            named,
+            false,
+            "a schema, a status",
+        ),
+        (Value::Null, other("s3.example.com", "Pail", "Namespaced", true, ""), named, false, "another kind"),
+        (Value::Null, other("a.b", "Bucket", "Namespaced", true, ""), named, false, "another group"),
+        (
+            Value::Null,
+            other("s3.example.com", "Bu\"cket", "Namespaced", true, ""),
+            odd,
+            true,
+            "what is written otherwise",
+        ),
+    ] {
+        let name = "buckets.s3.example.com";
+        let change = families::Change {
+            resource: &resource,
+            namespace: "",
+            name,
+            old: &old,
+            new: new.as_ref(),
+            origin: &origin,
+        };
+        assert_eq!(family.may_mean_otherwise(&change, policy), expected, "{what}");
+    }
+}
