@@ -59,9 +59,19 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Our errors name their causes themselves.
-            eprintln!("bursar: {error}");
+            eprintln!("bursar: {}", told(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What went wrong and why. Many of our errors name their causes themselves: those are not told twice.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }

@@ -270,3 +270,29 @@ async fn a_torn_log_is_told_saved_restored_and_served() {
         assert!(ok && !said.contains(told), "{said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_fails_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(folder.path().join("file"), "no backup").expect("writes");
+    let missing = "No such file or directory";
+    let cases = [
+        (vec!["verify".to_owned(), at("nothing")], vec![at("nothing"), missing.to_owned()]),
+        (
+            vec!["restore".to_owned(), at("nothing"), "--data".to_owned(), at("new")],
+            vec![at("nothing"), missing.to_owned()],
+        ),
+        (vec!["backup".to_owned(), at("saved")], vec!["no server to speak to".to_owned(), missing.to_owned()]),
+        (vec!["orgs".to_owned(), "list-orgs".to_owned()], vec!["no server to speak to".to_owned(), missing.to_owned()]),
+        (vec!["verify".to_owned(), at("file")], vec!["the backup was cut off".to_owned()]),
+    ];
+    for (arguments, expected) in cases {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (worked, said) = bursar(None, &words).await;
+        assert!(!worked, "{arguments:?}: {said}");
+        for part in expected {
+            assert_eq!(said.matches(&part).count(), 1, "{arguments:?} tells {part:?} once: {said}");
+        }
+    }
+}
