@@ -212,3 +212,8 @@ fn what_a_family_writes_down_goes_with_the_write_or_the_refusal_it_is_about() {
     let told = said(&mut bench);
     assert!(told.len() == 1 && told[0].contains(" went in "), "{told:?}");
 }
+
+#[test]
+fn all_that_a_family_can_do_takes_less_than_150_lines() {
+    assert!(include_str!("toy/family.rs").lines().count() < 150);
+}

@@ -1,6 +1,5 @@
-//! A family in as few lines as it takes, with all that a family can do: a room has seats once it is open, which bookings take,
-//! wait for in line and lose when their time is over; each namespace has a menu with as many plates as it has seats booked; whoever wants a plate
-//! (a config map) where none is left gets a booking made for it.
+//! All that a family can do, in as few lines as it takes: a room has seats once it is open, which bookings take, wait for and lose when
+//! their time is over; a menu has as many plates as seats are booked there; who wants one (a config map) too many gets a booking for it.
 
 use families::{
     Affected, Balances, Book, Cause, Companion, Denial, Family, Manifest, Must, Noted, Place, Plural, PolicyObject,
