@@ -320,6 +320,11 @@ fn schema(kind: &str, about: &str) -> Value {
     }
 }
 
+/// What clients call one of them. A singular goes before the short name of another kind, and `deploy` is how everybody calls a Deployment.
+fn singular(plural: Plural) -> String {
+    if plural == DEPLOYS { "orgdeploy".to_owned() } else { kind_of(plural).to_lowercase() }
+}
+
 fn definition(shape: &Shape) -> Value {
     let (kind, plural) = (kind_of(shape.plural), shape.plural.1);
     let mut properties: Map<String, Value> =
@@ -339,7 +344,7 @@ fn definition(shape: &Shape) -> Value {
         .collect();
     columns.push(json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}));
     let mut names =
-        json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()});
+        json!({"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular(shape.plural)});
     if !shape.short.is_empty() {
         names["shortNames"] = json!(shape.short);
     }

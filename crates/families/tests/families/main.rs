@@ -5,4 +5,5 @@ mod datum;
 mod desk;
 mod karmada;
 mod kubernetes;
+mod names;
 mod orgs;
