@@ -26,7 +26,7 @@ use super::super::{Settings, quota};
 use super::detector::words;
 use super::kind::{bindings, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, within};
 use super::leaving;
-use super::standing::{is_passing, now, recorder, says, with_condition};
+use super::standing::{now, recorder, says, with_condition};
 use super::tellings::{Occasion, Teller, Telling, Tellings};
 use super::watch::{Mirror, Watch};
 
@@ -133,6 +133,10 @@ impl Scheduler {
             .await;
         let is_settled = done.iter().all(|(is_settled, _)| *is_settled);
         self.assumed.extend(done.into_iter().flat_map(|(_, assumed)| assumed));
+        if !is_settled {
+            // What could not be written may have been for the clusters' sake: all are looked at again.
+            self.clusters_mark = 0;
+        }
         is_settled
     }
 
@@ -222,7 +226,7 @@ impl Scheduler {
             };
             if let Err(error) = done {
                 tracing::debug!(%error, binding = waiting.binding.name_any(), "will be scheduled again");
-                is_settled &= is_passing(&error);
+                is_settled = false;
             }
         }
         // The next look goes by what is told.
