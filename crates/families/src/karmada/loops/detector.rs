@@ -19,7 +19,7 @@ use super::kind::{
     BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
     quotas, stays_here, template_mark, whole, within,
 };
-use super::standing::{Recorder, recorder, tell};
+use super::standing::{Recorder, is_passing, recorder, tell};
 use super::watch::{Mirror, Watch};
 
 /// How soon what was refused is tried again; what keeps being refused, later each time.
@@ -56,6 +56,26 @@ struct Refused {
     /// The quotas, as they were.
     quotas: u64,
     said: String,
+}
+
+/// Why a template has not the binding that it must have.
+#[derive(Debug)]
+enum Unbound {
+    /// Another write was first: the next look sees what it made.
+    Overtaken(String),
+    Refused(String),
+}
+
+impl From<String> for Unbound {
+    fn from(why: String) -> Unbound {
+        Unbound::Refused(why)
+    }
+}
+
+impl From<kube::Error> for Unbound {
+    fn from(error: kube::Error) -> Unbound {
+        if is_passing(&error) { Unbound::Overtaken(words(&error)) } else { Unbound::Refused(words(&error)) }
+    }
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
@@ -193,11 +213,15 @@ impl Detector {
                 true
             }
             Err(why) => {
+                let (why, is_told) = match why {
+                    Unbound::Overtaken(why) => (why, false),
+                    Unbound::Refused(why) => (why, true),
+                };
                 let wait = self.refused.get(&key).map_or(RETRY, |before| (before.wait * 2).min(RETRY_MAX));
                 let said = format!("{seen} {why}");
                 let is_news = self.refused.get(&key).is_none_or(|before| before.said != said);
                 self.refused.insert(key, Refused { again: Instant::now() + wait, wait, quotas, said });
-                if is_news {
+                if is_news && is_told {
                     let of = |field: &str| policy["metadata"][field].as_str().unwrap_or("");
                     let note = format!("Apply policy({}/{}) failed: {why}", of("namespace"), of("name"));
                     tell(&self.recorder, template, &mirror.kind, true, "ApplyPolicyFailed", &note).await;
@@ -230,7 +254,7 @@ impl Detector {
         policy: &Value,
         binding: Option<&DynamicObject>,
         name: &str,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Unbound> {
         let wants: Wants = interpret::wants(template, self.settings.reserve)?;
         let spec = policy::binding_spec(template, policy, &wants);
         let mark = template_mark(template);
@@ -259,7 +283,8 @@ impl Detector {
                 "spec": spec,
             }))
             .map_err(|error| error.to_string())?;
-            return api.create(&PostParams::default(), &object).await.map(|_| true).map_err(|error| words(&error));
+            api.create(&PostParams::default(), &object).await?;
+            return Ok(true);
         };
         if is_leaving(binding) {
             // It goes with a template that was here before; this one gets its own afterwards.
@@ -271,7 +296,8 @@ impl Detector {
         let (version, kind) = (text(template, &["apiVersion"]), text(template, &["kind"]));
         if group(of("apiVersion")) != group(version) || of("kind") != kind {
             let (other, name_of) = (of("kind"), of("name"));
-            return Err(format!("ResourceBinding {name} is that of {other} {name_of} in {}", of("apiVersion")));
+            let why = format!("ResourceBinding {name} is that of {other} {name_of} in {}", of("apiVersion"));
+            return Err(why.into());
         }
         let is_marked = annotation(binding, TEMPLATE_MARK) == mark
             && annotation(binding, POLICY_NAME) == policy["metadata"]["name"].as_str().unwrap_or("");
@@ -279,8 +305,8 @@ impl Detector {
             return Ok(false);
         }
         let patch = json!({"metadata": {"annotations": annotations, "uid": binding.metadata.uid}, "spec": spec});
-        let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        written.map(|_| true).map_err(|error| words(&error))
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(true)
     }
 
     /// Bindings that were made for templates that are gone go too; whether all could.

@@ -15,7 +15,7 @@ use super::super::binding::BindingSpec;
 use super::super::interpret::{self, Reserve};
 use super::heartbeat::{Pulse, TOLD_MAX, enabled, left, unwell};
 use super::kind::{
-    MANAGED, TEMPLATE_MARK, bindings, clusters, leases, quotas, resource_quotas, slices, template_mark, works,
+    MANAGED, TEMPLATE_MARK, bindings, clusters, leases, policies, quotas, resource_quotas, slices, template_mark, works,
 };
 use super::leases::{Leases, Visits};
 use super::watch::{Mirror, Watch};
@@ -486,4 +486,48 @@ async fn what_members_tell_takes_back_nothing_that_the_scheduler_says() {
     let (_, place, body) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
     assert!(place.contains("/status"), "{place}");
     assert_eq!(body["metadata"]["resourceVersion"], "1");
+}
+
+/// A binding that is there already, though its news has not come yet, is no refusal that anybody has to be told of.
+#[tokio::test]
+async fn who_is_overtaken_tries_again_and_tells_nobody() {
+    let policy = object(
+        &policies(),
+        "team",
+        "all",
+        json!({"spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": {}}}),
+    );
+    let tries = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let (client, mut asked) = api(move |(method, place, body)| {
+        let list = |kind: &ApiResource, items: Value| {
+            let metadata = json!({"resourceVersion": "7"});
+            json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version, "metadata": metadata, "items": items})
+        };
+        let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        match (method.as_str(), &**place) {
+            ("GET", place) if place.contains("watch=") => None,
+            ("GET", "/apis/apps/v1") => Some(json!({
+                "kind": "APIResourceList", "groupVersion": "apps/v1",
+                "resources": [{"name": "deployments", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": []}],
+            })),
+            ("GET", place) if place.contains("/propagationpolicies") => Some(list(&policies(), json!([policy]))),
+            ("GET", place) if place.contains("/deployments") => Some(list(&deployments, json!([deployment("1")]))),
+            ("GET", place) if place.contains("/resourcebindings") => Some(list(&bindings(), json!([]))),
+            ("GET", _) => Some(list(&quotas(), json!([]))),
+            ("POST", place) if place.contains("/resourcebindings") => {
+                let is_first = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+                let taken = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 409, "reason": "AlreadyExists"});
+                Some(if is_first { taken } else { body.clone() })
+            }
+            _ => Some(body.clone()),
+        }
+    });
+    let looking = tokio::spawn(super::detector::run(client, Arc::new(Settings::default())));
+    let mut tried = 0;
+    while tried < 2 {
+        let (_, place, _) = told(&mut asked, |(method, ..)| *method == Method::POST).await;
+        assert!(place.contains("/resourcebindings"), "{place}");
+        tried += 1;
+    }
+    looking.abort();
 }
