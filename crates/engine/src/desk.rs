@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::hold::{Held, Hold};
 use crate::load::Loaded;
 use crate::object::{Object, ObjectKey};
+use crate::see::Sight;
 use crate::slices::{Counted, Found};
 
 pub struct Desk {
@@ -116,6 +117,18 @@ impl Desk {
         held
     }
 
+    /// Takes up what is stored elsewhere ([`Engine::see`]).
+    pub fn see(&mut self, sight: Sight) {
+        let key = sight.key.clone();
+        self.engine.see(sight);
+        match self.engine.stored(&key) {
+            Some(seen) => drop(self.objects.insert(key, seen.clone())),
+            None => drop(self.objects.remove(&key)),
+        }
+        self.revision = self.engine.revision();
+        self.keep();
+    }
+
     /// Gives that up ([`Engine::drop_hold`]).
     pub fn drop_hold(&mut self, subject: SubjectId, now_ms: i64) -> bool {
         let was_held = self.engine.drop_hold(subject, now_ms);
@@ -182,6 +195,10 @@ impl Desk {
         }
         shown.is_stale |= effects.stale_status;
         shown.due_ms = effects.due_ms;
+    }
+
+    pub fn families(&self) -> Families {
+        self.families.clone()
     }
 
     /// The number of the last write that was kept.

@@ -9,6 +9,9 @@
 //!                 └─ seal ─────────▶ rows of the ledger, balances, facts: once a group of steps
 //! ```
 //!
+//! Where objects are stored by somebody else, what is stored is seen ([`Engine::see`]), and what is going to be is held
+//! ([`Engine::hold`]).
+//!
 //! The engine reads no clock, no file and no socket. What it has to know comes in with a write or at its start
 //! ([`Loaded`]); what it did is told ([`Effect`], [`Effects`]), and whoever runs it stores that: the server in its own store,
 //! a test in memory ([`desk::Desk`]). Start reading at [`Engine`].
@@ -41,6 +44,7 @@ mod recount;
 mod relief;
 mod retire;
 mod room;
+mod see;
 mod shelves;
 mod slices;
 mod snapshot_view;
@@ -63,6 +67,7 @@ pub use hold::{Held, Hold};
 pub use load::Loaded;
 pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadable, parse_uid, string_map};
 pub use room::Room;
+pub use see::Sight;
 pub use shelves::{Shelf, Shelves};
 pub use slices::{Counted, Found, Wanted};
 pub use status::PUBLISHED_MAX;

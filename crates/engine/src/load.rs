@@ -185,13 +185,17 @@ impl Engine {
     }
 
     /// Lets go of what is charged to no stored object: versions that let an object wait charged it twice, once under a
-    /// name of its own making.
+    /// name of its own making. What is held for one stays: it may still come.
     fn release_strangers(&mut self) {
         let stored: HashSet<SubjectId> = self.shelves.all().map(|object| object.uid).collect();
         let charged = self.ledger.snapshot();
-        let is_strange = |subject: &SubjectId| !stored.contains(subject) && !self.ledger.is_held(*subject);
+        let is_strange = |subject: &SubjectId| !stored.contains(subject);
         let strangers: Vec<SubjectId> = charged.subjects().map(|(subject, ..)| subject).filter(is_strange).collect();
         for stranger in strangers {
+            if self.ledger.is_held(stranger) {
+                self.charge_under(stranger, &[]);
+                continue;
+            }
             let receipt = self.ledger.release(stranger);
             self.note_receipt(&receipt);
         }

@@ -32,6 +32,7 @@ mod names;
 mod pools;
 mod quota;
 mod rows;
+mod see;
 mod slices;
 mod staging;
 mod together;

@@ -170,6 +170,15 @@ impl Rulebook {
         self.rules_for(resource, namespace).is_some_and(|rules| !rules.is_empty())
     }
 
+    /// The resources that rules look at, with the namespaces where they do ("" for objects in none); none of these where some rule
+    /// picks namespaces by what is written on them.
+    pub fn resources(&self) -> impl Iterator<Item = (&GroupResource, Option<BTreeSet<Arc<str>>>)> {
+        self.index.iter().map(|(resource, looking)| {
+            let fixed = || looking.fixed.keys().cloned().collect();
+            (resource, looking.selecting.is_empty().then(fixed))
+        })
+    }
+
     /// The policies with such a rule, by name.
     pub fn looking_at(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
         let rules = self.rules_for(resource, namespace);
