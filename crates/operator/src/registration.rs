@@ -1,0 +1,203 @@
+//! What the operator writes down about itself in the cluster: which requests it is to be asked about, and the kinds it brings.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::Method;
+use kube::Client;
+use rules::GroupResource;
+use serde_json::{Value, json};
+
+use crate::cluster::{Served, call, found};
+use crate::core::Namespaces;
+
+/// The name of the ValidatingWebhookConfiguration; whoever deletes that sets the cluster free of this operator.
+pub const CONFIGURATION: &str = "bursar-quota";
+/// Where all of them are.
+pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+/// How it is called in refusals: `admission webhook "quota.bursar.dev" denied the request`.
+pub const WEBHOOK: &str = "quota.bursar.dev";
+/// How long the API server waits for an answer. One takes a commit; longer means that something is wrong, and that whoever waits
+/// is told so soon.
+pub const TIMEOUT_SECONDS: u32 = 5;
+
+/// Where the API server finds the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Url(String),
+    Service { namespace: String, name: String, port: u16 },
+}
+
+impl Address {
+    /// The names that its certificate must be good for.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Address::Url(url) => {
+                let rest = url.trim_start_matches("https://");
+                let host = rest.split('/').next().unwrap_or(rest);
+                let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+                vec![host.trim_matches(['[', ']']).to_owned()]
+            }
+            Address::Service { namespace, name, .. } => vec![format!("{name}.{namespace}.svc")],
+        }
+    }
+
+    fn client_config(&self, authority: &str) -> Value {
+        let bundle = BASE64_STANDARD.encode(authority);
+        match self {
+            Address::Url(url) => json!({"url": format!("{}/review", url.trim_end_matches('/')), "caBundle": bundle}),
+            Address::Service { namespace, name, port } => json!({
+                "service": {"namespace": namespace, "name": name, "port": port, "path": "/review"},
+                "caBundle": bundle,
+            }),
+        }
+    }
+}
+
+/// Under which annotation the configuration says whose it is.
+const OWNER: &str = "bursar.dev/operator";
+
+/// The configuration as it is in the cluster.
+pub async fn registered(client: &Client) -> Result<Option<Value>, kube::Error> {
+    found(call(client, Method::GET, &format!("{CONFIGURATIONS}/{CONFIGURATION}"), None).await)
+}
+
+/// Whose a configuration is, if it says so.
+pub fn owner(configuration: &Value) -> Option<&str> {
+    configuration["metadata"]["annotations"][OWNER].as_str()
+}
+
+/// Whether a configuration in the cluster says everything that another says.
+pub fn says(configuration: &Value, wanted: &Value) -> bool {
+    match (configuration, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => {
+            wanted.iter().all(|(field, value)| there.get(field).is_some_and(|there| says(there, value)))
+        }
+        (Value::Array(there), Value::Array(wanted)) => {
+            // The API server keeps what has a name in an order of its own.
+            let says_one = |(place, wanted): (usize, &Value)| match wanted.get("name") {
+                Some(name) => there.iter().any(|there| there.get("name") == Some(name) && says(there, wanted)),
+                None => says(&there[place], wanted),
+            };
+            there.len() == wanted.len() && wanted.iter().enumerate().all(says_one)
+        }
+        (there, wanted) => there == wanted,
+    }
+}
+
+/// A resource about which the API server is to ask, in these namespaces or in all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub served: Served,
+    pub within: Option<Namespaces>,
+}
+
+/// The most namespaces that are named; where it is more, the API server asks everywhere.
+const NAMED_MAX: usize = 2_000;
+
+/// The configuration that has the API server ask about these resources, and about nothing else. What only quotas in some
+/// namespaces count is asked about in those: nobody's quota makes the writes of others wait for this operator.
+pub fn configuration(
+    identity: &str,
+    address: &Address,
+    authority: &str,
+    left_out: &[String],
+    resources: &[Asked],
+) -> Value {
+    let mut by_place: BTreeMap<Option<&Namespaces>, Vec<&Served>> = BTreeMap::new();
+    for Asked { served, within } in resources {
+        let named = within.as_ref().filter(|within| served.namespaced && within.len() <= NAMED_MAX);
+        by_place.entry(named).or_default().push(served);
+    }
+    let webhook = |number: usize, within: Option<&Namespaces>, served: Vec<&Served>| {
+        let name = match within {
+            None => WEBHOOK.to_owned(),
+            Some(_) => format!("within-{number}.{WEBHOOK}"),
+        };
+        let mut webhook = json!({
+            "name": name,
+            "clientConfig": address.client_config(authority),
+            "rules": served.into_iter().map(rule).collect::<Vec<_>>(),
+            // Nothing is stored that was not counted, also while nobody counts.
+            "failurePolicy": "Fail",
+            // However an object is written, it is shown in the version that is counted.
+            "matchPolicy": "Equivalent",
+            "sideEffects": "NoneOnDryRun",
+            "timeoutSeconds": TIMEOUT_SECONDS,
+            "admissionReviewVersions": ["v1"],
+        });
+        // By a label that nobody can take away or give.
+        let by_name = |operator: &str, names: Value| json!({"key": "kubernetes.io/metadata.name", "operator": operator, "values": names});
+        let mut selected = Vec::new();
+        selected.extend((!left_out.is_empty()).then(|| by_name("NotIn", json!(left_out))));
+        selected.extend(within.map(|within| by_name("In", within.iter().map(|name| json!(&**name)).collect())));
+        if !selected.is_empty() {
+            webhook["namespaceSelector"] = json!({"matchExpressions": selected});
+        }
+        webhook
+    };
+    let webhooks = (0..).zip(by_place).map(|(number, (within, served))| webhook(number, within, served));
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": CONFIGURATION, "annotations": {OWNER: identity}},
+        "webhooks": webhooks.collect::<Vec<_>>(),
+    })
+}
+
+fn rule(served: &Served) -> Value {
+    let plural = served.resource.resource.to_string();
+    let subresources = served.subresources.iter().map(|subresource| format!("{plural}/{subresource}"));
+    let names: Vec<String> = std::iter::once(plural.clone()).chain(subresources).collect();
+    json!({
+        "apiGroups": [&*served.resource.group],
+        "apiVersions": [&served.version],
+        "resources": names,
+        "operations": ["CREATE", "UPDATE"],
+        "scope": if served.namespaced { "Namespaced" } else { "Cluster" },
+    })
+}
+
+pub async fn register(client: &Client, configuration: &Value) -> Result<(), kube::Error> {
+    let path = format!("{CONFIGURATIONS}/{CONFIGURATION}?fieldManager=bursar&force=true");
+    call(client, Method::PATCH, &path, Some(configuration)).await.map(drop)
+}
+
+/// How long the API server may wait for other webhooks about a resource after this one has answered; by the list of all
+/// configurations.
+pub fn longest_ms(configurations: &Value, resource: &GroupResource) -> i64 {
+    let items = configurations["items"].as_array().into_iter().flatten();
+    let others = items.filter(|one| one["metadata"]["name"] != CONFIGURATION);
+    let webhooks = others.flat_map(|one| one["webhooks"].as_array().into_iter().flatten());
+    let asked = webhooks.filter(|webhook| {
+        let mut rules = webhook["rules"].as_array().into_iter().flatten();
+        rules.any(|rule| names(rule, "apiGroups", &resource.group) && names(rule, "resources", &resource.resource))
+    });
+    let seconds = asked.map(|webhook| webhook["timeoutSeconds"].as_i64().unwrap_or(10)).max();
+    seconds.unwrap_or(0).saturating_mul(1000)
+}
+
+/// Whether a part of a rule names this, with or without subresources, or everything.
+fn names(rule: &Value, part: &str, name: &str) -> bool {
+    let mut listed = rule[part].as_array().into_iter().flatten().filter_map(Value::as_str);
+    listed.any(|one| one.split('/').next().is_some_and(|one| one == "*" || one == name))
+}
+
+/// Creates the kinds that are missing. One that is there is somebody's own, and stays as it is.
+pub async fn install(client: &Client, definitions: &[Value]) -> Result<(), kube::Error> {
+    for definition in definitions {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        if found(call(client, Method::GET, &format!("{path}/{name}"), None).await)?.is_some() {
+            continue;
+        }
+        match call(client, Method::POST, path, Some(definition)).await {
+            Ok(_) => tracing::info!(name, "installed a kind"),
+            // Somebody was first.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Calls as an API server makes them.
+
+use super::*;
+use operator::registration::{Address, Asked, configuration, owner, says};
+use operator::review::{Request, answer};
+use operator::words::No;
+
+fn call(operation: &str, object: Value, old: Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "call-1", "operation": operation, "namespace": "a", "name": "x", "dryRun": false,
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
+        "object": object, "oldObject": old,
+    }})
+}
+
+fn read(call: &Value) -> Result<Option<Review>, No> {
+    Request::read(call.to_string().as_bytes()).unwrap().into_review(0)
+}
+
+#[test]
+fn a_call_says_what_is_to_be_stored_and_on_what_that_rests() {
+    let object = value(&map("x"), 10, 7, amount(3));
+    let review = read(&call("CREATE", object.clone(), Value::Null)).unwrap().unwrap();
+    assert_eq!((review.key, review.base, review.dry_run), (map("x"), 0, false));
+    assert_eq!(review.origin.identity.user, "jane");
+    let old = value(&map("x"), 10, 7, amount(1));
+    let review = read(&call("UPDATE", object.clone(), old.clone())).unwrap().unwrap();
+    assert_eq!(review.base, 7);
+    let mut dry = call("UPDATE", object.clone(), old.clone());
+    dry["request"]["dryRun"] = json!(true);
+    assert!(read(&dry).unwrap().unwrap().dry_run);
+    assert!(read(&call("DELETE", Value::Null, old.clone())).unwrap().is_none(), "what goes takes nothing");
+    let mut scale = call("UPDATE", json!({"metadata": object["metadata"], "spec": {}}), old);
+    scale["request"]["subResource"] = json!("scale");
+    let wanted = read(&scale).unwrap().unwrap().wanted;
+    assert!(matches!(wanted, Wanted::Replicas { uid: SubjectId(10), replicas } if replicas == json!(0)));
+}
+
+#[test]
+fn a_name_that_was_generated_is_the_objects_own() {
+    let mut generated = call("CREATE", value(&map("x-7fk2p"), 10, 0, amount(3)), Value::Null);
+    generated["request"]["name"] = json!("");
+    assert_eq!(read(&generated).unwrap().unwrap().key, map("x-7fk2p"));
+}
+
+#[test]
+fn a_namespace_is_in_none_whatever_the_call_says() {
+    let key = ObjectKey::new(GroupResource::core("namespaces"), "", "a");
+    let mut made = call("CREATE", value(&key, 10, 0, json!({})), Value::Null);
+    made["request"]["resource"]["resource"] = json!("namespaces");
+    made["request"]["name"] = json!("a");
+    assert_eq!(read(&made).unwrap().unwrap().key, key);
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused_with_why() {
+    let no_uid = json!({"metadata": {"name": "x"}});
+    assert!(read(&call("CREATE", no_uid, Value::Null)).unwrap_err().message.contains("uid"));
+    let object = value(&map("x"), 10, 7, amount(3));
+    let no_version = json!({"metadata": {"name": "x"}});
+    assert!(read(&call("UPDATE", object, no_version)).unwrap_err().message.contains("resourceVersion"));
+    assert!(Request::read(b"{}").is_err() && Request::read(b"nothing").is_err());
+    let mut nameless = call("CREATE", json!({"metadata": {}}), Value::Null);
+    nameless["request"]["name"] = json!("");
+    assert_eq!(read(&nameless).unwrap_err().code, 400);
+}
+
+#[test]
+fn nobody_from_outside_is_a_part_of_this_program() {
+    let mut forged = call("CREATE", value(&map("x"), 10, 7, amount(3)), Value::Null);
+    forged["request"]["userInfo"]["username"] = json!("system:bursar:engine");
+    assert_eq!(read(&forged).unwrap().unwrap().origin.identity.user, "system:anonymous");
+}
+
+#[test]
+fn an_answer_is_to_its_call() {
+    let said = answer("call-1", Err(No::forbidden("no")));
+    assert_eq!((&said["response"]["uid"], &said["response"]["allowed"]), (&json!("call-1"), &json!(false)));
+    assert_eq!(said["response"]["status"]["message"], "no");
+    assert_eq!(answer("call-1", Ok(()))["response"]["allowed"], json!(true));
+}
+
+#[test]
+fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
+    let served = operator::cluster::Served {
+        resource: GroupResource::new("apps", "deployments"),
+        version: "v1".into(),
+        kind: "Deployment".into(),
+        namespaced: true,
+        subresources: vec!["scale".into()],
+    };
+    let address = Address::Service { namespace: "quota".into(), name: "bursar".into(), port: 443 };
+    let everywhere = Asked { served: served.clone(), within: None };
+    let written = configuration("one", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
+    let webhook = &written["webhooks"][0];
+    assert_eq!(
+        webhook["rules"],
+        json!([{
+            "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments", "deployments/scale"],
+            "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
+        }])
+    );
+    assert_eq!(webhook["namespaceSelector"]["matchExpressions"][0]["values"], json!(["kube-system"]));
+    assert_eq!(webhook["failurePolicy"], "Fail");
+    assert_eq!(owner(&written), Some("one"));
+    let mut there = written.clone();
+    there["metadata"]["uid"] = json!("x");
+    there["webhooks"][0]["objectSelector"] = json!({});
+    assert!(says(&there, &written), "what the API server adds");
+    there["webhooks"][0]["rules"][0]["operations"] = json!(["CREATE"]);
+    assert!(!says(&there, &written));
+    // What is counted in some namespaces is nobody else's matter.
+    let there = |resource: &str, namespaces: &[&str]| Asked {
+        served: operator::cluster::Served { resource: GroupResource::core(resource), ..served.clone() },
+        within: Some(namespaces.iter().map(|name| Arc::from(*name)).collect()),
+    };
+    let asked = [everywhere, there("pods", &["a", "b"]), there("secrets", &["a", "b"]), there("leases", &["a"])];
+    let written = configuration("one", &address, "PEM", &["kube-system".into()], &asked);
+    let told: Vec<(usize, Value)> = written["webhooks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|webhook| {
+            (
+                webhook["rules"].as_array().unwrap().len(),
+                webhook["namespaceSelector"]["matchExpressions"][1]["values"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(told, [(1, Value::Null), (1, json!(["a"])), (2, json!(["a", "b"]))]);
+    let names: HashSet<&str> =
+        written["webhooks"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names.len(), 3);
+    assert_eq!(address.names(), ["bursar.quota.svc"]);
+    assert_eq!(Address::Url("https://[::1]:9443".into()).names(), ["::1"]);
+    assert_eq!(served.path("a", "web"), "/apis/apps/v1/namespaces/a/deployments/web");
+}
+
+#[test]
+fn whoever_else_is_asked_about_a_resource_is_waited_for() {
+    let webhook = |groups: Value, resources: Value, seconds: Value| json!({"rules": [{"apiGroups": groups, "resources": resources}], "timeoutSeconds": seconds});
+    let ours =
+        json!({"metadata": {"name": "bursar-quota"}, "webhooks": [webhook(json!([""]), json!(["pods"]), json!(30))]});
+    let other = json!({"metadata": {"name": "other"}, "webhooks": [
+        webhook(json!([""]), json!(["pods", "pods/resize"]), json!(7)),
+        webhook(json!(["apps"]), json!(["*/*"]), Value::Null),
+        webhook(json!(["*"]), json!(["secrets"]), json!(3)),
+    ]});
+    let all = json!({"items": [ours, other]});
+    let longest =
+        |group: &str, resource: &str| operator::registration::longest_ms(&all, &GroupResource::new(group, resource));
+    assert_eq!((longest("", "pods"), longest("", "secrets"), longest("", "services")), (7_000, 3_000, 0));
+    assert_eq!(longest("apps", "deployments"), 10_000);
+}
+
+#[test]
+fn only_the_kinds_that_are_kept_are_brought() {
+    let definitions = operator::guests::definitions(&families());
+    let mut names: Vec<&str> = definitions.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
+    names.sort_unstable();
+    let kept = [
+        "clusterresourcequotas.quota.openshift.io",
+        "customquotas.capsule.clastix.io",
+        "globalcustomquotas.capsule.clastix.io",
+    ];
+    assert_eq!(names, kept);
+    assert_eq!(guests(&Settings::default(), |name| name == "capsule").iter().count(), 1);
+}
