@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod migrate;
+mod operator;
 mod orgs;
 mod serve;
 mod tour;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Run the control plane: a Kubernetes-compatible API server with everything inside.
     Serve(serve::Args),
+    /// Run as a guest in an existing cluster: an admission webhook that keeps its quotas exactly.
+    Operator(operator::Args),
     /// Save the state of a running server, or of a folder that no server uses, in one file.
     Backup(backup::BackupArgs),
     /// Lay a backup out in a new data folder.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     server::tls::install_provider();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Operator(args) => operator::run(args),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),

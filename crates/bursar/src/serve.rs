@@ -94,12 +94,17 @@ fn filter(log: &str) -> anyhow::Result<EnvFilter> {
     QUIET.into_iter().try_fold(asked, |filter, quiet| Ok(filter.add_directive(quiet.parse()?)))
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.into_config()?;
-    let filter = filter(&config.log)?;
-    // Logs go to standard error: standard output is for what a person, or a script, is to read.
+/// Logs go to standard error: standard output is for what a person, or a script, is to read.
+pub fn start_log(level: &str) -> anyhow::Result<()> {
+    let filter = filter(level)?;
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let config = args.into_config()?;
+    start_log(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| anyhow::anyhow!("cannot start threads: {error}"))?;
     runtime.block_on(server::serve::run(config))?;

@@ -23,6 +23,7 @@ mod kubectl;
 mod leaks;
 mod limits;
 mod migrate;
+mod operator;
 mod orgs;
 mod outages;
 mod owner;

@@ -1,0 +1,272 @@
+//! What is granted, what becomes of it, and what happens while nobody looks.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_granted_and_not_stored_costs_no_more_than_a_moment() {
+    let land = Land::start().await;
+    let _operator = land.operator();
+    land.namespace("team-a", json!({})).await;
+    land.quota("team-a", "amounts", 5, amounts()).await;
+    land.in_force("team-a", holding("probe", 9)).await;
+    let maps = land.maps("team-a");
+    let post = PostParams::default();
+    let create = async |value: Value| maps.create(&post, &object(value)).await;
+
+    // Dry runs are decided, and take nothing.
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps.create(&dry, &object(holding("dry", 5))).await.expect("it would fit");
+    let stored = create(holding("x", 2)).await.expect("it fits");
+    assert_eq!(stored.name_any(), "x");
+
+    // A name that is taken: it was admitted before the API server knew.
+    let taken = create(holding("x", 3)).await.expect_err("it is there");
+    assert!(matches!(taken, kube::Error::Api(status) if status.code == 409));
+    until("what is not stored is given back", async || create(holding("y", 3)).await.is_ok()).await;
+    let full = create(holding("z", 1)).await.expect_err("5 of 5");
+    assert!(is_denied(&full), "{full}");
+    assert!(full.to_string().contains("amounts"), "{full}");
+    land.shows(&custom("team-a", "amounts"), "5").await;
+
+    // Another webhook that refuses afterwards, because nobody answers there.
+    delete(&maps, "y").await;
+    land.shows(&custom("team-a", "amounts"), "2").await;
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "other"},
+        "webhooks": [{
+            "name": "other.example.com", "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 1,
+            "admissionReviewVersions": ["v1"], "objectSelector": {"matchLabels": {"refused": "yes"}},
+            "clientConfig": {"url": format!("https://127.0.0.1:{}/", free_port())},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        }],
+    });
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    land.call("POST", hooks, hook).await.expect("another webhook");
+    let mut refused = holding("refused", 3);
+    refused["metadata"]["labels"] = json!({"refused": "yes"});
+    until("the other webhook refuses", async || {
+        let tried = maps.create(&dry, &object(refused.clone())).await;
+        tried.is_err_and(|error| error.to_string().contains("other.example.com"))
+    })
+    .await;
+    create(refused).await.expect_err("the other one says no");
+    until("what was refused later is given back", async || create(holding("y", 3)).await.is_ok()).await;
+
+    // A name that the API server makes.
+    delete(&maps, "y").await;
+    let mut generated = holding("", 3);
+    generated["metadata"] = json!({"generateName": "made-"});
+    until("it was let go of", async || create(generated.clone()).await.is_ok()).await;
+    land.shows(&custom("team-a", "amounts"), "5").await;
+
+    // Updates: what grows is asked about, what shrinks makes room once it was seen.
+    let patch = async |amount: u64| {
+        let path = "/api/v1/namespaces/team-a/configmaps/x";
+        land.call("PATCH", path, json!({"data": {"amount": amount.to_string()}})).await
+    };
+    assert!(is_denied(&patch(3).await.expect_err("it grows")));
+    patch(1).await.expect("it shrinks");
+    until("there is room again", async || create(holding("w", 1)).await.is_ok()).await;
+    land.shows(&custom("team-a", "amounts"), "5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_while_the_operator_was_down_is_counted_and_replicas_are_the_objects_own() {
+    let land = Land::start().await;
+    let mut operator = land.operator();
+    land.namespace("team-a", json!({"tier": "gold"})).await;
+    land.namespace("team-b", json!({})).await;
+    let global = "/apis/capsule.clastix.io/v1beta2/globalcustomquotas/gold";
+    land.global_quota("gold", 3, json!({"tier": "gold"}), load()).await;
+    land.create("team-a", "one").await.expect("it fits");
+    land.shows(global, "1").await;
+    for name in ["one", "two", "three"] {
+        land.create("team-b", name).await.expect("it is not counted there");
+    }
+
+    // A namespace comes under a quota, and leaves it.
+    let label = async |namespace: &str, tier: Value| {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        land.call("PATCH", &path, json!({"metadata": {"labels": {"tier": tier}}})).await.expect("a label");
+    };
+    label("team-b", json!("gold")).await;
+    land.shows(global, "4").await;
+    assert!(is_denied(&land.create("team-a", "two").await.expect_err("4 of 3")));
+    label("team-b", Value::Null).await;
+    land.shows(global, "1").await;
+    land.create("team-a", "two").await.expect("2 of 3");
+
+    // Nobody is let in while nobody counts; what goes, goes.
+    operator.0.kill().expect("killed");
+    operator.0.wait().expect("gone");
+    land.create("team-a", "three").await.expect_err("nobody answers");
+    delete(&land.maps("team-a"), "one").await;
+    // Whoever takes the registration away is free.
+    let registered = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bursar-quota";
+    land.call("DELETE", registered, json!({})).await.expect("taken away");
+    until("the cluster is free", async || land.create("team-a", "free").await.is_ok()).await;
+    land.create("team-a", "free-2").await.expect("nobody asks");
+    land.create("team-a", "free-3").await.expect("nobody asks");
+    let _operator = land.operator();
+    land.shows(global, "4").await;
+    until("it refuses again", async || {
+        let tried = land.create("team-a", "more").await;
+        match tried {
+            Ok(_) => panic!("it was ready, and let somebody in"),
+            Err(error) => is_denied(&error),
+        }
+    })
+    .await;
+
+    // Replicas, however they are written.
+    let replicas = json!({"apiVersion": "apps/v1", "kind": "Deployment", "op": "add", "path": ".spec.replicas"});
+    land.quota("team-b", "replicas", 5, replicas).await;
+    let web = |replicas: u64| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        }})
+    };
+    let deployments = "/apis/apps/v1/namespaces/team-b/deployments";
+    let dry = format!("{deployments}?dryRun=All");
+    until("the quota is in force", async || {
+        land.call("POST", &dry, web(6)).await.is_err_and(|error| is_denied(&error))
+    })
+    .await;
+    land.call("POST", deployments, web(2)).await.expect("2 of 5");
+    let scale = async |replicas: u64| {
+        let path = format!("{deployments}/web/scale");
+        land.call("PATCH", &path, json!({"spec": {"replicas": replicas}})).await
+    };
+    assert!(is_denied(&scale(6).await.expect_err("6 of 5")));
+    scale(5).await.expect("5 of 5");
+    land.shows(&custom("team-b", "replicas"), "5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_with_a_store_of_its_own_does_not_start_beside_another() {
+    let land = Land::start().await;
+    let _operator = land.operator();
+    let second = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["operator", "--log", "error", "--listen", "127.0.0.1:0", "--kubeconfig"])
+        .arg(land.data().join("kubeconfig"))
+        .arg("--data")
+        .arg(land.data().join("other"))
+        .output()
+        .expect("bursar runs");
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another operator") && said.contains("kubectl delete"), "{said}");
+    // Somebody changes the registration: it is written again. Somebody takes it away: the cluster is free.
+    let registered = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bursar-quota";
+    let policy = async || -> Option<String> {
+        let configuration = land.call("GET", registered, Value::Null).await.ok()?;
+        Some(configuration.pointer("/webhooks/0/failurePolicy")?.as_str()?.to_owned())
+    };
+    let change = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    let request = http::Request::patch(registered).header("Content-Type", "application/json-patch+json");
+    let request = request.body(change.to_string().into_bytes()).expect("a request");
+    land.client.request::<Value>(request).await.expect("changed");
+    until("it is written again", async || policy().await.as_deref() == Some("Fail")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_come_and_go_and_are_served_otherwise() {
+    let land = Land::start().await;
+    let _operator = land.operator();
+    land.namespace("team-a", json!({})).await;
+    // A quota on what does not exist yet.
+    let buckets = json!({"apiVersion": "example.com/v1", "kind": "Bucket", "op": "count"});
+    land.quota("team-a", "buckets", 2, buckets).await;
+    land.shows(&custom("team-a", "buckets"), "0").await;
+    let version = |name: &str, served: bool| {
+        json!({"name": name, "served": served, "storage": name == "v2",
+               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let definition = |versions: Value| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+               "metadata": {"name": "buckets.example.com"},
+               "spec": {"group": "example.com", "scope": "Namespaced", "versions": versions,
+                        "names": {"plural": "buckets", "singular": "bucket", "kind": "Bucket", "listKind": "BucketList"}}})
+    };
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let both = json!([version("v1", true), version("v2", true)]);
+    land.call("POST", definitions, definition(both)).await.expect("a definition");
+    let create = async |version: &str, name: &str, dry: bool| {
+        let path =
+            format!("/apis/example.com/{version}/namespaces/team-a/buckets{}", if dry { "?dryRun=All" } else { "" });
+        let bucket =
+            json!({"apiVersion": format!("example.com/{version}"), "kind": "Bucket", "metadata": {"name": name}});
+        land.call("POST", &path, bucket).await
+    };
+    until("the kind is served", async || create("v1", "one", false).await.is_ok()).await;
+    land.shows(&custom("team-a", "buckets"), "1").await;
+    until("a second fits", async || create("v2", "two", false).await.is_ok()).await;
+    let refuses = async |version: &str| {
+        let tried = create(version, "three", true).await;
+        tried.is_err_and(|error| is_denied(&error))
+    };
+    for version in ["v1", "v2"] {
+        until("in whatever version it is written", async || refuses(version).await).await;
+    }
+    // The version in which it was watched is served no more.
+    let one = json!([version("v1", true), version("v2", false)]);
+    let path = format!("{definitions}/buckets.example.com");
+    land.call("PATCH", &path, json!({"spec": {"versions": one}})).await.expect("another version");
+    until("v2 is gone", async || create("v2", "three", true).await.is_err_and(|error| !is_denied(&error))).await;
+    until("it refuses in the other", async || refuses("v1").await).await;
+    let bucket = "/apis/example.com/v1/namespaces/team-a/buckets/one";
+    land.call("DELETE", bucket, json!({})).await.expect("deleted");
+    land.shows(&custom("team-a", "buckets"), "1").await;
+    land.call("DELETE", &path, json!({})).await.expect("the kind goes");
+    land.shows(&custom("team-a", "buckets"), "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_rights_are_enough_and_what_it_may_not_see_is_refused() {
+    let land = Land::start().await;
+    let manifests = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/operator");
+        std::fs::read_to_string(folder.join(name)).expect("a manifest")
+    };
+    let (applied, _, why) = land.cluster.run("apply -f -", &manifests("rights.yaml"));
+    assert!(applied, "{why}");
+    let (applied, _, why) = land.cluster.run("apply --dry-run=server -f -", &manifests("operator.yaml"));
+    assert!(applied && !why.contains("Warning"), "{why}");
+    let (made, token, why) = land.cluster.run("create token bursar-operator -n bursar-system", "");
+    assert!(made, "{why}");
+    land.operate_as(token.trim());
+    let mut operator = land.operator();
+    land.namespace("team-a", json!({"tier": "gold"})).await;
+    land.namespace("team-b", json!({})).await;
+    land.quota("team-a", "amounts", 5, amounts()).await;
+    land.in_force("team-a", holding("probe", 9)).await;
+    land.maps("team-a").create(&PostParams::default(), &object(holding("x", 5))).await.expect("5 of 5");
+    land.shows(&custom("team-a", "amounts"), "5").await;
+    // It may not list Secrets.
+    let secrets = json!({"apiVersion": "v1", "kind": "Secret", "op": "count"});
+    land.quota("team-a", "secrets", 9, secrets).await;
+    let create = async |namespace: &str| {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All");
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        land.call("POST", &path, secret).await
+    };
+    let refuses = async || {
+        create("team-a").await.is_err_and(|error| is_denied(&error) && error.to_string().contains("cannot be listed"))
+    };
+    until("what it cannot count is refused", refuses).await;
+    create("team-b").await.expect("nobody counts there");
+    // Nor does that keep it from starting.
+    operator.0.kill().expect("killed");
+    operator.0.wait().expect("gone");
+    let _operator = land.operator();
+    until("it refuses again", refuses).await;
+    land.maps("team-a").create(&PostParams::default(), &object(holding("y", 1))).await.expect_err("5 of 5");
+    let reading = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "bursar-operator-counted"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch"]}]});
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/bursar-operator-counted";
+    land.call("PATCH", role, reading).await.expect("more rights");
+    until("it counts them", async || create("team-a").await.is_ok()).await;
+}
