@@ -9,9 +9,10 @@ use crate::harness::{part, words};
 
 /// A real kube-apiserver over a real etcd.
 pub struct Kubernetes {
-    _server: Ended,
-    _etcd: Etcd,
-    _folder: tempfile::TempDir,
+    server: Ended,
+    etcd: Etcd,
+    folder: tempfile::TempDir,
+    port: u16,
     arguments: Vec<String>,
     address: String,
 }
@@ -29,20 +30,7 @@ impl Kubernetes {
             Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").stderr(Stdio::null()).status();
         let made = made.expect("openssl makes the key that kube-apiserver wants: install openssl");
         assert!(made.success());
-        let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
-        let server = Ended::start(
-            Command::new(part("kube-apiserver"))
-                .arg(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port))
-                .args(["--bind-address=127.0.0.1", &format!("--secure-port={api}")])
-                .arg(with("--cert-dir", &folder.join("certs")))
-                .arg("--service-account-issuer=https://test")
-                .arg(with("--service-account-key-file", &key))
-                .arg(with("--service-account-signing-key-file", &key))
-                .arg(with("--token-auth-file", &folder.join("tokens.csv")))
-                // Nobody makes service accounts without a controller manager.
-                .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
-                .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]),
-        );
+        let server = serve(folder, etcd.port, api);
         let address = format!("https://127.0.0.1:{api}");
         let arguments = vec![
             format!("--server={address}"),
@@ -51,13 +39,25 @@ impl Kubernetes {
             format!("--cache-dir={}", folder.join("cache").display()),
             "--kubeconfig=/dev/null".into(),
         ];
-        let peer = Kubernetes { _server: server, _etcd: etcd, _folder: keep, arguments, address };
+        let peer = Kubernetes { server, etcd, folder: keep, port: api, arguments, address };
+        peer.get_ready();
+        peer
+    }
+
+    fn get_ready(&self) {
         let start = Instant::now();
-        while !peer.run("get --raw /readyz", "").0 {
+        while !self.run("get --raw /readyz", "").0 {
             assert!(start.elapsed() < Duration::from_secs(120), "kube-apiserver does not get ready");
             std::thread::sleep(Duration::from_millis(200));
         }
-        peer
+    }
+
+    /// Kills the API server and starts it again, over the same etcd and under the same address.
+    pub fn restart(&mut self) {
+        self.server.0.kill().expect("killed");
+        self.server.0.wait().expect("gone");
+        self.server = serve(self.folder.path(), self.etcd.port, self.port);
+        self.get_ready();
     }
 
     pub fn run(&self, line: &str, input: &str) -> (bool, String, String) {
@@ -88,4 +88,22 @@ impl Kubernetes {
         config.auth_info.token = Some(TOKEN.to_owned().into());
         kube::Client::try_from(config).expect("a client")
     }
+}
+
+fn serve(folder: &Path, etcd: u16, api: u16) -> Ended {
+    let key = folder.join("sa.key");
+    let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
+    Ended::start(
+        Command::new(part("kube-apiserver"))
+            .arg(format!("--etcd-servers=http://127.0.0.1:{}", etcd))
+            .args(["--bind-address=127.0.0.1", &format!("--secure-port={api}")])
+            .arg(with("--cert-dir", &folder.join("certs")))
+            .arg("--service-account-issuer=https://test")
+            .arg(with("--service-account-key-file", &key))
+            .arg(with("--service-account-signing-key-file", &key))
+            .arg(with("--token-auth-file", &folder.join("tokens.csv")))
+            // Nobody makes service accounts without a controller manager.
+            .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
+            .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]),
+    )
 }

@@ -31,18 +31,7 @@ async fn what_is_granted_and_not_stored_costs_no_more_than_a_moment() {
     // Another webhook that refuses afterwards, because nobody answers there.
     delete(&maps, "y").await;
     land.shows(&custom("team-a", "amounts"), "2").await;
-    let hook = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "other"},
-        "webhooks": [{
-            "name": "other.example.com", "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 1,
-            "admissionReviewVersions": ["v1"], "objectSelector": {"matchLabels": {"refused": "yes"}},
-            "clientConfig": {"url": format!("https://127.0.0.1:{}/", free_port())},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
-        }],
-    });
-    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    land.call("POST", hooks, hook).await.expect("another webhook");
+    land.other_webhook().await;
     let mut refused = holding("refused", 3);
     refused["metadata"]["labels"] = json!({"refused": "yes"});
     until("the other webhook refuses", async || {

@@ -99,6 +99,22 @@ impl Land {
         self.client.request(request.body(body.to_string().into_bytes()).expect("a request")).await
     }
 
+    /// Another webhook, which refuses whatever is marked for it: nobody answers there.
+    async fn other_webhook(&self) {
+        let hook = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "other"},
+            "webhooks": [{
+                "name": "other.example.com", "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 1,
+                "admissionReviewVersions": ["v1"], "objectSelector": {"matchLabels": {"refused": "yes"}},
+                "clientConfig": {"url": format!("https://127.0.0.1:{}/", free_port())},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+            }],
+        });
+        let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+        self.call("POST", hooks, hook).await.expect("another webhook");
+    }
+
     /// A CustomQuota in a namespace.
     async fn quota(&self, namespace: &str, name: &str, limit: u64, source: Value) {
         let path = format!("/apis/capsule.clastix.io/v1beta2/namespaces/{namespace}/customquotas");

@@ -21,10 +21,14 @@ async fn most(maps: Api<ConfigMap>, stop: Arc<AtomicBool>) -> usize {
     let (mut there, mut most, mut version) = (BTreeSet::new(), 0, "0".to_owned());
     loop {
         let params = WatchParams::default().labels("load=yes").timeout(5);
-        let events = maps.watch(&params, &version).await.expect("a watch");
+        // While the API server is away: it goes on where it was.
+        let Ok(events) = maps.watch(&params, &version).await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
         futures::pin_mut!(events);
-        while let Some(event) = events.next().await {
-            match event.expect("an event") {
+        while let Some(Ok(event)) = events.next().await {
+            match event {
                 WatchEvent::Added(map) | WatchEvent::Modified(map) => {
                     version = map.resource_version().expect("a version");
                     there.insert(map.name_any());
@@ -34,7 +38,13 @@ async fn most(maps: Api<ConfigMap>, stop: Arc<AtomicBool>) -> usize {
                     there.remove(&map.name_any());
                 }
                 WatchEvent::Bookmark(_) => {}
-                WatchEvent::Error(error) => panic!("{error:?}"),
+                // An API server that was started again knows no events from before.
+                WatchEvent::Error(error) => {
+                    assert_eq!(error.code, 410, "{error:?}");
+                    let Ok(listed) = maps.list(&ListParams::default().labels("load=yes")).await else { break };
+                    version = listed.metadata.resource_version.clone().expect("a version");
+                    there = listed.into_iter().map(|map| map.name_any()).collect();
+                }
             }
             most = most.max(there.len());
         }
@@ -50,7 +60,12 @@ async fn write(maps: Api<ConfigMap>, writer: usize, stop: Arc<AtomicBool>, denie
             return;
         }
         let name = format!("w{writer}-{}", turn % 3);
-        match maps.create(&PostParams::default(), &map(&name)).await {
+        let mut wanted = map(&name);
+        if turn % 40 == 39 {
+            // The other webhook refuses it, after it was granted.
+            wanted.labels_mut().insert("refused".into(), "yes".into());
+        }
+        match maps.create(&PostParams::default(), &wanted).await {
             Ok(_) => {
                 let _ = maps.delete(&name, &DeleteParams::default()).await;
             }
@@ -150,7 +165,7 @@ async fn nothing_is_stored_beyond_a_limit_whoever_leads() {
 }
 
 async fn storm(start: impl Fn(&Land) -> Operators) {
-    let land = Land::start().await;
+    let mut land = Land::start().await;
     let mut operators = start(&land);
     land.namespace("team-a", json!({"tier": "gold"})).await;
     land.global_quota("gold", LIMIT as u64 + 5, json!({"tier": "gold"}), load()).await;
@@ -175,6 +190,7 @@ async fn storm(start: impl Fn(&Land) -> Operators) {
     }
     land.shows(&custom("team-a", "load"), "0").await;
 
+    land.other_webhook().await;
     let (stop, denied) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let counting = tokio::spawn(most(maps.clone(), stop.clone()));
     let writers: Vec<_> =
@@ -184,6 +200,9 @@ async fn storm(start: impl Fn(&Land) -> Operators) {
     while begun.elapsed() < LASTS {
         tokio::time::sleep(LASTS / 5).await;
         away.push(operators.kill(&land));
+        if away.len() == 1 {
+            land.cluster.restart();
+        }
     }
     stop.store(true, Ordering::Release);
     for writer in writers {
