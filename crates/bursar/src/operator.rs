@@ -111,8 +111,9 @@ impl Args {
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
     let Some(path) = kubeconfig else { return Ok(kube::Client::try_default().await?) };
-    let read = Kubeconfig::read_from(path).with_context(|| format!("{}", path.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    let unusable = |error| anyhow::anyhow!("--kubeconfig {}: {error}", path.display());
+    let read = Kubeconfig::read_from(path).map_err(unusable)?;
+    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.map_err(unusable)?;
     Ok(kube::Client::try_from(config)?)
 }
 
@@ -128,7 +129,8 @@ async fn stopped() {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let config = args.config()?;
     crate::serve::start_log(&args.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| anyhow::anyhow!("cannot start threads: {error}"))?;
     runtime.block_on(async {
         let client = client(args.kubeconfig.as_ref()).await?;
         operator::run::run(config, client, stopped(), |address| println!("bursar operator is ready on {address}"))

@@ -1,6 +1,7 @@
 //! What is granted, what becomes of it, and what happens while nobody looks.
 
 use super::*;
+use crate::etcd::signal;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_granted_and_not_stored_costs_no_more_than_a_moment() {
@@ -136,7 +137,7 @@ async fn what_happened_while_the_operator_was_down_is_counted_and_replicas_are_t
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_with_a_store_of_its_own_does_not_start_beside_another() {
     let land = Land::start().await;
-    let _operator = land.operator();
+    let mut operator = land.operator();
     let second = Command::new(env!("CARGO_BIN_EXE_bursar"))
         .args(["operator", "--log", "error", "--listen", "127.0.0.1:0", "--kubeconfig"])
         .arg(land.data().join("kubeconfig"))
@@ -158,6 +159,10 @@ async fn an_operator_with_a_store_of_its_own_does_not_start_beside_another() {
     let request = request.body(change.to_string().into_bytes()).expect("a request");
     land.client.request::<Value>(request).await.expect("changed");
     until("it is written again", async || policy().await.as_deref() == Some("Fail")).await;
+    // Told to end, it ends, and stays registered: nobody is let in meanwhile.
+    signal(&operator, "-TERM");
+    assert!(operator.0.wait().expect("ended").success());
+    assert_eq!(policy().await.as_deref(), Some("Fail"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
