@@ -1,6 +1,7 @@
 //! `bursar operator`: a guest in an existing cluster, until a signal.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -110,10 +111,17 @@ impl Args {
 }
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    let Some(path) = kubeconfig else { return Ok(kube::Client::try_default().await?) };
-    let unusable = |error| anyhow::anyhow!("--kubeconfig {}: {error}", path.display());
-    let read = Kubeconfig::read_from(path).map_err(unusable)?;
-    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    let mut config = match kubeconfig {
+        None => kube::Config::infer().await?,
+        Some(path) => {
+            let unusable = |error| anyhow::anyhow!("--kubeconfig {}: {error}", path.display());
+            let read = Kubeconfig::read_from(path).map_err(unusable)?;
+            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.map_err(unusable)?
+        }
+    };
+    // A watch that should have ended by itself is one whose connection has died.
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.read_timeout = Some(Duration::from_secs(u64::from(operator::watch::LASTS_SECONDS) + 10));
     Ok(kube::Client::try_from(config)?)
 }
 

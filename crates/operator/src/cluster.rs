@@ -1,12 +1,15 @@
 //! The cluster's API server, as far as it is asked about resources by name: which version of a resource is served, under which
 //! path its objects are, and one of them.
 
+use std::time::Duration;
+
 use http::{Method, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use kube::core::ApiResource;
 use rules::GroupResource;
 use serde_json::Value;
+use tokio::time::timeout;
 
 /// One resource as the cluster serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,16 +49,17 @@ impl Served {
 
 /// How the cluster serves a resource, in the version that it prefers; none where it does not, or where it cannot be watched.
 pub async fn served(client: &Client, resource: &GroupResource) -> Result<Option<Served>, kube::Error> {
-    let listed: APIResourceList = if resource.group.is_empty() {
-        client.list_core_api_resources("v1").await?
+    let path = if resource.group.is_empty() {
+        "/api/v1".to_owned()
     } else {
         let group: Option<Value> = found(call(client, Method::GET, &format!("/apis/{}", resource.group), None).await)?;
         let preferred = group.as_ref().and_then(|group| group.pointer("/preferredVersion/groupVersion")?.as_str());
         let Some(preferred) = preferred else { return Ok(None) };
-        // A group may be told before what is in it.
-        let Some(listed) = found(client.list_api_group_resources(preferred).await)? else { return Ok(None) };
-        listed
+        format!("/apis/{preferred}")
     };
+    // A group may be told before what is in it.
+    let Some(listed) = found(call(client, Method::GET, &path, None).await)? else { return Ok(None) };
+    let listed: APIResourceList = serde_json::from_value(listed).map_err(kube::Error::SerdeError)?;
     let plural = &*resource.resource;
     let Some(main) = listed.resources.iter().find(|one| one.name == plural) else { return Ok(None) };
     if !main.verbs.iter().any(|verb| verb == "watch") || !main.verbs.iter().any(|verb| verb == "list") {
@@ -78,6 +82,9 @@ pub async fn served(client: &Client, resource: &GroupResource) -> Result<Option<
     }))
 }
 
+/// How long one request may take: whoever waits for it sees nothing meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// One request, with a JSON body where there is one.
 pub async fn call(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
     let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
@@ -86,8 +93,11 @@ pub async fn call(client: &Client, method: Method, path: &str, body: Option<&Val
         (&Method::PATCH, false) => "application/merge-patch+json",
         _ => "application/json",
     };
-    let request = Request::builder().method(method).uri(path).header("Content-Type", content_type).body(bytes);
-    client.request(request.map_err(kube::Error::HttpError)?).await
+    let request = Request::builder().method(method.clone()).uri(path).header("Content-Type", content_type).body(bytes);
+    let answer = client.request(request.map_err(kube::Error::HttpError)?);
+    let late =
+        |_| kube::Error::Service(format!("the cluster did not answer {method} {path} within {PATIENCE:?}").into());
+    timeout(PATIENCE, answer).await.map_err(late)?
 }
 
 /// An answer that what was asked for is not there is one, too.

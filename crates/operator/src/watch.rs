@@ -17,6 +17,10 @@ use crate::sight::Seen;
 /// Objects told at a time: the decider answers reviews between two parcels.
 const PARCEL: usize = 128;
 
+/// How long one watch lasts before it is asked for again, from where it was. A connection that has died in silence is noticed by
+/// whoever makes the client, a moment after this.
+pub const LASTS_SECONDS: u32 = 30;
+
 /// What is there.
 #[derive(Debug)]
 pub enum News {
@@ -37,7 +41,7 @@ pub enum News {
 /// Tells what is there of a resource, for as long as somebody listens.
 pub async fn watch(client: Client, served: Served, news: Sender<News>) {
     let api: Api<DynamicObject> = Api::all_with(client, &served.to_api());
-    let events = watcher(api, watcher::Config::default()).default_backoff().ready_chunks(PARCEL);
+    let events = watcher(api, watcher::Config::default().timeout(LASTS_SECONDS)).default_backoff().ready_chunks(PARCEL);
     futures::pin_mut!(events);
     let mut names = HashSet::new();
     while let Some(events) = events.next().await {
