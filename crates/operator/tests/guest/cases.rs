@@ -230,3 +230,34 @@ fn what_cannot_be_seen_is_refused_where_a_quota_counts_it() {
     bench.relist(&resource, Vec::new());
     assert!(bench.is_granted(&map("x"), 10, 0, amount(1)));
 }
+
+#[test]
+fn expressions_that_take_long_are_evaluated_by_whoever_asks() {
+    let sources: Vec<Value> = [1, 2, 3]
+        .map(|amount| {
+            let cel = format!("lists.range(2000).all(x, x < 10000{amount}) ? {amount} : 9");
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "op": "add", "cel": cel})
+        })
+        .to_vec();
+    let policy = ObjectKey::new(quotas(), "a", "amounts");
+    let quota = seen(&policy, 2, 2, json!({"spec": {"limit": "11", "sources": sources}}));
+    let mut bench = Bench::start(SharedMemory::new(), vec![namespace("a", 1, json!({})), quota], 0);
+    for (name, uid, is_granted) in [("x", 10, true), ("y", 11, false)] {
+        let (mut asked, mut known) = (0, Box::<rules::cel::Known>::default());
+        let mut answer = bench.review(&map(name), uid, 0, amount(1));
+        while let Answer::Postponed(postponed) = answer {
+            asked += 1;
+            assert!(asked < 9 && bench.core.engine.holds().get(SubjectId(uid)).is_none());
+            let (draft, found) = Answer::evaluate(*postponed).unwrap();
+            known.join(found);
+            let (key, wanted, foresight) = (map(name), Wanted::Object(draft), Foresight::Known(known.clone()));
+            let origin = Origin::default();
+            let review = Review { key, wanted, base: 0, dry_run: false, now_ms: 0, foresight, origin };
+            answer = bench.ask(Command::Review(Box::new(review)));
+        }
+        assert!(asked > 0, "they do take long");
+        assert_eq!(matches!(answer, Answer::Granted), is_granted, "{answer:?}");
+    }
+    assert_eq!(bench.sums(), (0, 6));
+    bench.audit();
+}

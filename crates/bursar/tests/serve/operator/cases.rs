@@ -132,6 +132,19 @@ async fn what_happened_while_the_operator_was_down_is_counted_and_replicas_are_t
     assert!(is_denied(&scale(6).await.expect_err("6 of 5")));
     scale(5).await.expect("5 of 5");
     land.shows(&custom("team-b", "replicas"), "5").await;
+
+    // Expressions that take long are evaluated before the decision.
+    let long = "lists.range(2000).all(x, x < 100001) ? 2 : 9";
+    land.quota("team-b", "long", 5, json!({"apiVersion": "v1", "kind": "Secret", "cel": long})).await;
+    let mut made = 0;
+    until("the quota is full", async || {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{made}")}});
+        let tried = land.call("POST", "/api/v1/namespaces/team-b/secrets", secret).await;
+        made += u32::from(tried.is_ok());
+        tried.is_err_and(|error| is_denied(&error))
+    })
+    .await;
+    land.shows(&custom("team-b", "long"), &(2 * made).to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
