@@ -43,6 +43,7 @@ parts:
 	scripts/parts etcdutl >/dev/null
 	scripts/parts kube-apiserver >/dev/null
 	scripts/parts e2e.test >/dev/null
+	scripts/parts helm >/dev/null
 	scripts/real-crds >/dev/null
 	scripts/schemathesis >/dev/null
 
