@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod manifests;
 mod migrate;
 mod operator;
 mod orgs;
@@ -31,6 +32,8 @@ enum Command {
     Serve(serve::Args),
     /// Run as a guest in an existing cluster: an admission webhook that keeps its quotas exactly.
     Operator(operator::Args),
+    /// Print what it takes to install the operator in a cluster, for `kubectl apply -f -`.
+    Manifests(manifests::Args),
     /// Save the state of a running server, or of a folder that no server uses, in one file.
     Backup(backup::BackupArgs),
     /// Lay a backup out in a new data folder.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Operator(args) => operator::run(args),
+        Command::Manifests(args) => manifests::run(args),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),

@@ -17,6 +17,7 @@ mod events;
 mod failover;
 mod harness;
 mod informer;
+mod install;
 mod isolation;
 mod karmada;
 mod kubectl;

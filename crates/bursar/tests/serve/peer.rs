@@ -13,6 +13,7 @@ pub struct Kubernetes {
     etcd: Etcd,
     folder: tempfile::TempDir,
     port: u16,
+    more: Vec<String>,
     arguments: Vec<String>,
     address: String,
 }
@@ -21,6 +22,11 @@ const TOKEN: &str = "secret-of-the-test";
 
 impl Kubernetes {
     pub fn start() -> Kubernetes {
+        Kubernetes::start_with(&[])
+    }
+
+    /// `more` are further flags of kube-apiserver.
+    pub fn start_with(more: &[String]) -> Kubernetes {
         let keep = tempfile::tempdir().expect("a folder");
         let folder = keep.path();
         let (etcd, api) = (Etcd::start(folder), free_port());
@@ -30,7 +36,7 @@ impl Kubernetes {
             Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").stderr(Stdio::null()).status();
         let made = made.expect("openssl makes the key that kube-apiserver wants: install openssl");
         assert!(made.success());
-        let server = serve(folder, etcd.port, api);
+        let server = serve(folder, etcd.port, api, more);
         let address = format!("https://127.0.0.1:{api}");
         let arguments = vec![
             format!("--server={address}"),
@@ -39,7 +45,8 @@ impl Kubernetes {
             format!("--cache-dir={}", folder.join("cache").display()),
             "--kubeconfig=/dev/null".into(),
         ];
-        let peer = Kubernetes { server, etcd, folder: keep, port: api, arguments, address };
+        let more = more.to_vec();
+        let peer = Kubernetes { server, etcd, folder: keep, port: api, more, arguments, address };
         peer.get_ready();
         peer
     }
@@ -56,7 +63,7 @@ impl Kubernetes {
     pub fn restart(&mut self) {
         self.server.0.kill().expect("killed");
         self.server.0.wait().expect("gone");
-        self.server = serve(self.folder.path(), self.etcd.port, self.port);
+        self.server = serve(self.folder.path(), self.etcd.port, self.port, &self.more);
         self.get_ready();
     }
 
@@ -90,7 +97,7 @@ impl Kubernetes {
     }
 }
 
-fn serve(folder: &Path, etcd: u16, api: u16) -> Ended {
+fn serve(folder: &Path, etcd: u16, api: u16, more: &[String]) -> Ended {
     let key = folder.join("sa.key");
     let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
     Ended::start(
@@ -104,6 +111,7 @@ fn serve(folder: &Path, etcd: u16, api: u16) -> Ended {
             .arg(with("--token-auth-file", &folder.join("tokens.csv")))
             // Nobody makes service accounts without a controller manager.
             .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
-            .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]),
+            .args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"])
+            .args(more),
     )
 }
