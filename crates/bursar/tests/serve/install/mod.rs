@@ -1,7 +1,8 @@
-//! How `bursar operator` is installed: the chart, the manifests, and what they allow.
+//! How `bursar operator` is installed: the chart, the manifests, the image, and what they allow.
 
 mod applied;
 mod chart;
+mod image;
 mod replicas;
 mod rights;
 
