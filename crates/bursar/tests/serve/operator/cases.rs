@@ -233,15 +233,13 @@ async fn kinds_come_and_go_and_are_served_otherwise() {
 #[tokio::test(flavor = "multi_thread")]
 async fn its_rights_are_enough_and_what_it_may_not_see_is_refused() {
     let land = Land::start().await;
-    let manifests = |name: &str| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/operator");
-        std::fs::read_to_string(folder.join(name)).expect("a manifest")
-    };
-    let (applied, _, why) = land.cluster.run("apply -f -", &manifests("rights.yaml"));
-    assert!(applied, "{why}");
-    let (applied, _, why) = land.cluster.run("apply --dry-run=server -f -", &manifests("operator.yaml"));
+    let printed = Command::new(env!("CARGO_BIN_EXE_bursar")).arg("manifests").output().expect("bursar starts");
+    let manifests = String::from_utf8(printed.stdout).expect("text");
+    let (made, _, why) = land.cluster.run("create namespace quota-system", "");
+    assert!(made, "{why}");
+    let (applied, _, why) = land.cluster.run("apply -f -", &manifests);
     assert!(applied && !why.contains("Warning"), "{why}");
-    let (made, token, why) = land.cluster.run("create token bursar-operator -n bursar-system", "");
+    let (made, token, why) = land.cluster.run("create token bursar -n quota-system", "");
     assert!(made, "{why}");
     land.operate_as(token.trim());
     let mut operator = land.operator();
@@ -271,9 +269,9 @@ async fn its_rights_are_enough_and_what_it_may_not_see_is_refused() {
     until("it refuses again", refuses).await;
     land.maps("team-a").create(&PostParams::default(), &object(holding("y", 1))).await.expect_err("5 of 5");
     let reading = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "bursar-operator-counted"},
+        "metadata": {"name": "bursar-counted"},
         "rules": [{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch"]}]});
-    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/bursar-operator-counted";
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/bursar-counted";
     land.call("PATCH", role, reading).await.expect("more rights");
     until("it counts them", async || create("team-a").await.is_ok()).await;
 }
