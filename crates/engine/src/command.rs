@@ -6,6 +6,7 @@ use families::{Denial, Origin, Refusal};
 use rules::cel::{Foresight, Known, Question};
 
 use crate::object::{Draft, Object, ObjectKey};
+use crate::slices::{Found, Wanted};
 
 /// One object written or removed, with its charge, in one step. Time comes in with it: the engine reads no clock.
 #[derive(Debug)]
@@ -27,6 +28,24 @@ pub struct Writes {
     pub dry_run: bool,
     pub now_ms: i64,
     pub origin: Origin,
+}
+
+/// What is known of the expressions that will be asked about several objects.
+#[derive(Debug, Default)]
+pub struct Foreseen {
+    pub found: Vec<Found>,
+    /// Nobody will ask again: what is missing has to do with the time there is.
+    pub is_last: bool,
+}
+
+/// What came of several writes; with the place of the first that was refused.
+pub type WrittenAll = Result<Vec<Written>, (usize, Refused)>;
+
+/// Several writes that were put off, because some expressions would take too long on the thread that decides. Nothing has changed.
+#[derive(Debug)]
+pub struct PostponedAll {
+    pub writes: Writes,
+    pub wanted: Vec<Wanted>,
 }
 
 /// A write that was put off: some expressions, or all that it counts again, would take too long on the thread that decides.

@@ -121,7 +121,7 @@ impl Engine {
         let (is_limited, begun) = (!matches!(foresight, Foresight::None), steps_taken());
         let (mut verdict, put_off, known) = self.measure_with(foresight, key, draft);
         if let Some(known) = known {
-            self.known = Some((draft.uid, known));
+            self.known.insert(draft.uid, known);
         }
         if is_limited && steps_taken().wrapping_sub(begun) >= WRITE_STEPS_MAX {
             // What already happened is measured, whatever that takes.
@@ -213,9 +213,9 @@ impl Engine {
 
     /// Measures an object once more in the step of its write, with what was found out for that.
     pub(crate) fn knowing<R>(&self, subject: SubjectId, object: &Value, measure: impl FnOnce() -> R) -> R {
-        match self.known.as_ref().filter(|(known, _)| *known == subject) {
+        match self.known.get(&subject) {
             None => measure(),
-            Some((_, known)) => within(&mut { Budget::ENDLESS }, &mut Some(known.clone()), object, measure).0,
+            Some(known) => within(&mut { Budget::ENDLESS }, &mut Some(known.clone()), object, measure).0,
         }
     }
 

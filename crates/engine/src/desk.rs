@@ -8,7 +8,7 @@ use families::{BalanceLine, Balances, Families, Record};
 use ledger::{Balance, Ledger, SubjectId};
 use rules::GroupResource;
 
-use crate::command::{Postponed, Refused, Write, Writes, Written};
+use crate::command::{Foreseen, Postponed, PostponedAll, Refused, Write, Writes, Written, WrittenAll};
 use crate::effects::{Decided, Effect, Effects, EventKind, Fact};
 use crate::engine::Engine;
 use crate::hold::{Held, Hold};
@@ -106,6 +106,13 @@ impl Desk {
     /// Decides several writes at once, and keeps what they did.
     pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
         let written = self.engine.write_all(writes);
+        self.keep();
+        written
+    }
+
+    /// The same for writes that may come back for expressions that take long.
+    pub fn try_write_all(&mut self, writes: Writes, foreseen: Foreseen) -> Result<WrittenAll, Box<PostponedAll>> {
+        let written = self.engine.write_all_foreseen(writes, foreseen);
         self.keep();
         written
     }

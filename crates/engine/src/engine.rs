@@ -39,8 +39,8 @@ pub struct Engine {
     pub(crate) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
     pub(crate) meaning: HashSet<GroupResource>,
-    /// What was found out for the write at hand, and of which object.
-    pub(crate) known: Option<(SubjectId, Box<Known>)>,
+    /// What was found out for the write at hand, by object.
+    pub(crate) known: HashMap<SubjectId, Box<Known>>,
     /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.
     pub(crate) shaped: HashSet<GroupResource>,
     pub(crate) told: HashSet<GroupResource>,

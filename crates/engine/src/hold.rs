@@ -91,7 +91,8 @@ impl Engine {
 
     fn hold_one(&mut self, hold: Hold) -> Result<Held, Refused> {
         let Hold { key, draft, expires_at_ms, dry_run, now_ms, foresight, origin } = hold;
-        (self.origin, self.foresight, self.known) = (origin, foresight, None);
+        (self.origin, self.foresight) = (origin, foresight);
+        self.known.clear();
         self.missed.clear();
         self.check_room(dry_run)?;
         let stored = self.stored(&key).filter(|stored| stored.uid == draft.uid).cloned();

@@ -54,12 +54,16 @@ mod status;
 mod step_view;
 #[cfg(test)]
 mod tests;
+mod together;
 mod trees;
 mod verify;
 mod write;
 
 pub use audit::Snapshot;
-pub use command::{AuditReport, Expect, Postponed, Recount, Refused, Write, WriteKind, Writes, Written};
+pub use command::{
+    AuditReport, Expect, Foreseen, Postponed, PostponedAll, Recount, Refused, Write, WriteKind, Writes, Written,
+    WrittenAll,
+};
 pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
 pub use engine::Engine;
 pub use follow::Bounds;

@@ -88,7 +88,7 @@ impl Engine {
             clock_unsaved: false,
             moments: Moments::default(),
             foresight: Foresight::None,
-            known: None,
+            known: HashMap::new(),
             wanted: Vec::new(),
             wanted_of: serde_json::Value::Null,
             postponed: None,

@@ -43,16 +43,16 @@ pub struct Counted {
 /// Expressions that are wanted of an object, as rules see it.
 #[derive(Debug)]
 pub struct Wanted {
-    subject: SubjectId,
-    object: Value,
-    questions: Vec<Question>,
+    pub(crate) subject: SubjectId,
+    pub(crate) object: Value,
+    pub(crate) questions: Vec<Question>,
 }
 
 /// What they gave.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Found {
-    subject: SubjectId,
-    known: Box<Known>,
+    pub(crate) subject: SubjectId,
+    pub(crate) known: Box<Known>,
 }
 
 impl Wanted {

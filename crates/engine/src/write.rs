@@ -11,7 +11,9 @@ use rules::cel::Foresight;
 use rules::{Compiled, GroupResource};
 
 use crate::accompany::Accompanied;
-use crate::command::{Expect, Postponed, Refused, Write, WriteKind, Writes, Written};
+use crate::command::{
+    Expect, Foreseen, Postponed, PostponedAll, Refused, Write, WriteKind, Writes, Written, WrittenAll,
+};
 use crate::decide::{Asked, Planned, Ruling};
 use crate::engine::Engine;
 use crate::measured::strip;
@@ -19,6 +21,8 @@ use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use crate::put::Put;
 use crate::relief::{RefusedDraft, Relief};
 use crate::room::{is_renewal, makes_room};
+use crate::slices::Wanted;
+use crate::together::{Foresights, Unwritten};
 
 /// Writes that are decided at once.
 pub const WRITES_MAX: usize = 64;
@@ -81,6 +85,17 @@ impl Engine {
     /// the state before them all, but that a namespace which one of them makes is there for those after it; what rules that
     /// come into force with them have to say is charged, and refuses none of them.
     pub fn write_all(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
+        let written = self.decide_all(writes, None);
+        written.unwrap_or_else(|_| Err((0, Refused::Bug("several writes were put off that nobody sends again".into()))))
+    }
+
+    /// The same for a sender who finds out what is wanted of their objects where that takes long, and sends them again: they come
+    /// back for it, all of them, and nothing has changed.
+    pub fn write_all_foreseen(&mut self, writes: Writes, foreseen: Foreseen) -> Result<WrittenAll, Box<PostponedAll>> {
+        self.decide_all(writes, Some(foreseen))
+    }
+
+    fn decide_all(&mut self, writes: Writes, foreseen: Option<Foreseen>) -> Result<WrittenAll, Box<PostponedAll>> {
         let (now_ms, counts) = (writes.now_ms, !writes.dry_run);
         self.origin = self.own.clone();
         self.advance(now_ms);
@@ -89,7 +104,11 @@ impl Engine {
         namespaces.iter().for_each(|namespace| self.bring_up(namespace, now_ms));
         let moved_from = self.touched.len();
         let keys: Vec<ObjectKey> = writes.writes.iter().map(|(key, _)| key.clone()).collect();
-        let mut written = self.write_together(writes);
+        let mut written = match self.write_together(writes, foreseen) {
+            Ok(written) => Ok(written),
+            Err(Unwritten::Refused(place, refused)) => Err((place, refused)),
+            Err(Unwritten::PutOff(put_off)) => return Err(put_off),
+        };
         match &mut written {
             Ok(written) => {
                 self.follow(moved_from, now_ms);
@@ -103,7 +122,7 @@ impl Engine {
             }
             Err(_) => {}
         }
-        written
+        Ok(written)
     }
 
     /// The sender is told what is stored at the end of the step: families may have changed what was written.
@@ -118,7 +137,8 @@ impl Engine {
         let Write { key, kind, dry_run, now_ms, foresight, origin } = write;
         let may_ask = matches!(foresight, Foresight::Asked | Foresight::Known(_));
         let is_last = matches!(foresight, Foresight::Last(_));
-        (self.origin, self.foresight, self.known) = (origin, foresight, None);
+        (self.origin, self.foresight) = (origin, foresight);
+        self.known.clear();
         self.missed.clear();
         self.check_room(dry_run)?;
         let stored = self.stored(&key).cloned();
@@ -167,38 +187,55 @@ impl Engine {
         Ok(self.put_with(put.ruled(ruling, now_ms), relief))
     }
 
-    fn write_together(&mut self, writes: Writes) -> Result<Vec<Written>, (usize, Refused)> {
+    fn write_together(&mut self, writes: Writes, foreseen: Option<Foreseen>) -> Result<Vec<Written>, Unwritten> {
         let Writes { writes, dry_run, now_ms, origin } = writes;
-        (self.origin, self.foresight, self.known) = (origin, Foresight::None, None);
+        let mut foresights = Foresights::of(foreseen);
+        (self.origin, self.foresight) = (origin.clone(), Foresight::None);
+        self.known.clear();
         self.missed.clear();
         self.check_room(dry_run).map_err(|refused| (0, refused))?;
         if writes.len() > WRITES_MAX {
             let why = format!("at most {WRITES_MAX} writes are decided at once, and these are {}", writes.len());
-            return Err((WRITES_MAX, Refused::Bug(why)));
+            return Err((WRITES_MAX, Refused::Bug(why)).into());
         }
         let (mut made, mut seen) = (HashSet::new(), HashSet::new());
+        let (mut expected, mut wanted) = (Vec::with_capacity(writes.len()), Vec::new());
         let mut ready: Vec<(Ready, Option<Asked>)> = Vec::with_capacity(writes.len());
         for (place, (key, kind)) in writes.into_iter().enumerate() {
             if !seen.insert(key.clone()) {
-                return Err((place, Refused::Bug(format!("{key} is written twice at once"))));
+                return Err((place, Refused::Bug(format!("{key} is written twice at once"))).into());
             }
+            expected.push(match &kind {
+                WriteKind::Delete { expect, .. } => *expect,
+                WriteKind::Create(_) | WriteKind::Update { .. } => Expect::default(),
+            });
             let makes_namespace = key.resource.is("", "namespaces") && matches!(kind, WriteKind::Create(_));
             let namespace = makes_namespace.then(|| key.name.clone());
             let stored = self.stored(&key).cloned();
             let one = self.ready(key, kind, stored, now_ms, &made).map_err(|refused| (place, refused))?;
             made.extend(namespace);
-            if let Ready::Put(put) = &one
-                && !put.status
-                && self.company(&put.accompanied(now_ms)).map_err(|refused| (place, refused))? != Company::default()
-            {
-                let why = format!("{} comes with other objects, and is written alone", put.key);
-                return Err((place, self.refusal(&put.key, why)));
-            }
             let asked = match &one {
-                Ready::Put(put) => self.ask(&put.key, &put.draft, put.terms).map_err(|refused| (place, refused))?,
+                Ready::Put(put) => {
+                    self.foresight = foresights.take(put.draft.uid);
+                    match self.ask_among_others(put, now_ms) {
+                        Err(_) if !self.wanted.is_empty() => {
+                            let (questions, object) =
+                                (std::mem::take(&mut self.wanted), std::mem::take(&mut self.wanted_of));
+                            wanted.push(Wanted { subject: put.draft.uid, object, questions });
+                            None
+                        }
+                        asked => asked.map_err(|refused| (place, refused))?,
+                    }
+                }
                 Ready::Delete { .. } => None,
             };
             ready.push((one, asked));
+        }
+        self.foresight = Foresight::None;
+        if !wanted.is_empty() {
+            let writes = ready.into_iter().zip(expected).map(|((one, _), expect)| one.back(expect)).collect();
+            let writes = Writes { writes, dry_run, now_ms, origin };
+            return Err(Unwritten::PutOff(Box::new(PostponedAll { writes, wanted })));
         }
         let (ruling, rules) = (self.rule_together(&ready)?, self.rulebook.changes());
         if dry_run {
@@ -238,6 +275,15 @@ impl Engine {
             }
         }
         Ok(written)
+    }
+
+    /// What rules say of one of several; none of them comes with others.
+    fn ask_among_others(&mut self, put: &ReadyPut, now_ms: i64) -> Result<Option<Asked>, Refused> {
+        if !put.status && self.company(&put.accompanied(now_ms))? != Company::default() {
+            let why = format!("{} comes with other objects, and is written alone", put.key);
+            return Err(self.refusal(&put.key, why));
+        }
+        self.ask(&put.key, &put.draft, put.terms)
     }
 
     /// What the ledger says to all of them. Changes nothing.
@@ -381,6 +427,16 @@ impl Engine {
             None => Err(Refused::NamespaceNotFound),
             Some(namespace) if namespace.terminating => Err(Refused::NamespaceTerminating),
             Some(_) => Ok(()),
+        }
+    }
+}
+
+impl Ready {
+    /// The write itself, on its way back to its sender.
+    fn back(self, expect: Expect) -> (ObjectKey, WriteKind) {
+        match self {
+            Ready::Put(put) => (put.key.clone(), put.kind()),
+            Ready::Delete { stored, last } => (stored.key.clone(), WriteKind::Delete { expect, last }),
         }
     }
 }

@@ -164,3 +164,54 @@ fn a_write_that_may_not_ask_again_is_refused() {
     assert!(refusal.message.contains("try again"), "{}", refusal.message);
     assert_eq!(sender.evaluated, 0);
 }
+
+#[test]
+fn of_several_writes_nobody_waits_for_expressions_either() {
+    let mut sender = Sender::new();
+    let short = sender.bench.draft("a", "x", json!({"spec": [1]}));
+    sender.submit(WriteKind::Create(short), false, Foresight::Asked).unwrap().unwrap();
+    let map = |name: &str| ObjectKey::new(GroupResource::core("configmaps"), "a", name);
+    let bench = &mut sender.bench;
+    let long = |bench: &mut Bench, name: &str| WriteKind::Create(bench.draft("a", name, json!({"spec": vec![1; 300]})));
+    let (first, second) = (long(bench, "first"), long(bench, "second"));
+    let gone = WriteKind::Delete { expect: Expect::default(), last: None };
+    let writes = vec![(map("first"), first), (map("x"), gone), (map("second"), second)];
+    let writes = Writes { writes, dry_run: false, now_ms: 0, origin: Origin::default() };
+    let (evaluated, before) = (evaluations(), bench.traces());
+    let Err(put_off) = bench.desk.try_write_all(writes, Foreseen::default()) else { panic!("not put off") };
+    let PostponedAll { writes, wanted } = *put_off;
+    assert_eq!((writes.writes.len(), wanted.len(), evaluations() - evaluated), (3, 2, 0));
+    assert_eq!(bench.traces(), before, "nothing tells that anybody asked");
+    // What is known of one of them is known of no other.
+    let found = |wanted: Vec<Wanted>| {
+        let evaluate = move || wanted.into_iter().map(Wanted::evaluate).collect::<Vec<_>>();
+        std::thread::spawn(evaluate).join().unwrap()
+    };
+    let mut known = found(wanted);
+    let later = known.split_off(1);
+    let Err(put_off) = bench.desk.try_write_all(writes, Foreseen { found: known, is_last: false }) else {
+        panic!("not put off");
+    };
+    let PostponedAll { writes, wanted } = *put_off;
+    assert_eq!(wanted.len(), 1);
+    let both = later.into_iter().chain(found(wanted)).collect();
+    let Err(put_off) = bench.desk.try_write_all(writes, Foreseen { found: both, is_last: false }) else {
+        panic!("the first is not known any more");
+    };
+    let PostponedAll { writes, wanted } = *put_off;
+    let foreseen = Foreseen { found: found(wanted), is_last: true };
+    let Ok(Err((2, Refused::Said { refusal, .. }))) = bench.desk.try_write_all(writes, foreseen) else {
+        panic!("nobody asks again, and of the second nothing was told");
+    };
+    assert!(refusal.message.contains("try again"), "{}", refusal.message);
+    // Once all is known they are decided.
+    let (first, second) = (long(bench, "first"), long(bench, "second"));
+    let writes = vec![(map("first"), first), (map("second"), second)];
+    let writes = Writes { writes, dry_run: false, now_ms: 0, origin: Origin::default() };
+    let Err(put_off) = bench.desk.try_write_all(writes, Foreseen::default()) else { panic!("not put off") };
+    let PostponedAll { writes, wanted } = *put_off;
+    let foreseen = Foreseen { found: found(wanted), is_last: true };
+    assert_eq!(bench.desk.try_write_all(writes, foreseen).unwrap().unwrap().len(), 2);
+    assert_eq!((evaluations() - evaluated, bench.used("long").as_deref()), (0, Some("21")));
+    bench.audit();
+}

@@ -1,6 +1,6 @@
 //! What may be asked of the engine on its store, and what it answers.
 
-use engine::{Counted, Found, Held, Hold, Postponed, Refused, Snapshot, Write, Writes, Written};
+use engine::{Counted, Foreseen, Found, Held, Hold, Postponed, Refused, Snapshot, Wanted, Write, Writes, Written};
 use ledger::SubjectId;
 use store::Journal;
 
@@ -18,6 +18,8 @@ pub enum Command {
     },
     /// Several writes in one step, all of them or none, and with them entries of journals.
     WriteAll(Box<WriteAll>),
+    /// The same for a sender who finds out what expressions give where they take long, and sends them again.
+    WriteAllForeseen(Box<WriteAll>, Foreseen),
     /// Decides a write that is stored elsewhere.
     Hold(Box<Hold>),
     /// Gives up what is held for it.
@@ -48,6 +50,8 @@ pub enum Answer {
     Written(Result<Written, Refused>),
     /// With the place of the first that was refused.
     WrittenAll(Result<Vec<Written>, (usize, Refused)>),
+    /// Only to those that were sent by somebody who sends them again.
+    PostponedAll(Box<WriteAll>, Vec<Wanted>),
     Held(Result<Held, Refused>),
     /// Whether anything was held.
     Dropped {

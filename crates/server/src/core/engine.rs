@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Effects, EventKind, Fact, Object, ObjectKey, Refused, Room, Written};
+use engine::{Effects, EventKind, Fact, Foreseen, Object, ObjectKey, PostponedAll, Refused, Room};
 use families::{Book, Record};
 use rules::GroupResource;
 use store::{Batch, ENTRY_BYTES_MAX, Journal, Space, Table};
@@ -58,7 +58,8 @@ impl sequencer::Engine for Engine {
             Command::DropHold { subject, now_ms } => {
                 Answer::Dropped { was_held: self.engine.drop_hold(subject, now_ms) }
             }
-            Command::WriteAll(all) => Answer::WrittenAll(self.write_all(*all, batch)),
+            Command::WriteAll(all) => self.write_all(*all, None, batch),
+            Command::WriteAllForeseen(all, foreseen) => self.write_all(*all, Some(foreseen), batch),
             Command::PublishStatus { now_ms } => {
                 let remaining = self.engine.publish_status(now_ms);
                 Answer::Published { remaining, served: self.engine.served_untold() }
@@ -114,19 +115,28 @@ impl Engine {
     }
 
     /// Several writes, with the entries of journals that go with them.
-    fn write_all(&mut self, all: WriteAll, batch: &mut Batch) -> Result<Vec<Written>, (usize, Refused)> {
+    fn write_all(&mut self, all: WriteAll, foreseen: Option<Foreseen>, batch: &mut Batch) -> Answer {
         let WriteAll { writes, entries } = all;
         // A batch with an entry that is too long would fail for everybody.
         if let Some((_, entry)) = entries.iter().find(|(_, entry)| entry.len() > ENTRY_BYTES_MAX) {
             let why = format!("an entry of {} bytes is longer than {ENTRY_BYTES_MAX}", entry.len());
-            return Err((0, Refused::Bug(why)));
+            return Answer::WrittenAll(Err((0, Refused::Bug(why))));
         }
         let (dry_run, now_ms) = (writes.dry_run, writes.now_ms);
-        let written = self.engine.write_all(writes)?;
-        for (journal, entry) in entries.iter().filter(|_| !dry_run) {
+        let written = match foreseen {
+            None => self.engine.write_all(writes),
+            Some(foreseen) => match self.engine.write_all_foreseen(writes, foreseen) {
+                Ok(written) => written,
+                Err(put_off) => {
+                    let PostponedAll { writes, wanted } = *put_off;
+                    return Answer::PostponedAll(Box::new(WriteAll { writes, entries }), wanted);
+                }
+            },
+        };
+        for (journal, entry) in entries.iter().filter(|_| !dry_run && written.is_ok()) {
             batch.append(*journal, now_ms, entry);
         }
-        Ok(written)
+        Answer::WrittenAll(written)
     }
 
     /// Rows and events of what the step wrote.

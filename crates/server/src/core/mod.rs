@@ -30,7 +30,7 @@ pub use load::LoadError;
 pub use verify::verify;
 
 pub use ::engine::{
-    AuditReport, Counted, Decided, Decision, Draft, DraftError, EventKind, Expect, Found, Held, Hold, Object,
+    AuditReport, Counted, Decided, Decision, Draft, DraftError, EventKind, Expect, Foreseen, Found, Held, Hold, Object,
     ObjectKey, PUBLISHED_MAX, Postponed, Recount, Refused, Snapshot, Verified, Wanted, Write, WriteKind, Writes,
     Written, string_map,
 };

@@ -24,11 +24,15 @@ use super::problem::Failure;
 use super::{Call, document};
 use crate::api::{CacheWorld, Parts};
 use crate::authz::Attributes;
-use crate::core::{Answer, Command, Draft, Expect, ObjectKey, Refused, WriteAll, WriteKind, Writes};
+use crate::core::{
+    Answer, Command, Draft, Expect, Foreseen, Found, ObjectKey, Refused, Wanted, WriteAll, WriteKind, Writes,
+};
 use crate::identity::Identity;
 
 /// How often a command is run again because something changed meanwhile. Every lost round is another command that got through.
 const ROUNDS_MAX: usize = 64;
+/// How often what expressions of quotas give is found out for one command because policies changed meanwhile.
+const ASKED_MAX: usize = 3;
 
 /// Who the service writes as, on behalf of whoever its events name.
 pub fn origin(number: Uuid) -> Origin {
@@ -278,9 +282,20 @@ pub async fn barrier(parts: &Arc<Parts>) -> bool {
 
 async fn write_all(parts: &Arc<Parts>, all: WriteAll) -> Result<Result<(), Refused>, Failure> {
     let stopping = || Failure::unavailable("the server is stopping");
-    match parts.writes.submit(Command::WriteAll(Box::new(all))).await.map_err(|_| stopping())? {
-        Answer::WrittenAll(written) => Ok(written.map(drop).map_err(|(_, refused)| refused)),
-        other => Err(Failure::internal(format!("a command was answered with {other:?}"))),
+    let (mut all, mut known, mut asked) = (Box::new(all), Vec::<Found>::new(), 0);
+    loop {
+        // What was asked for before will be asked for again.
+        let foreseen = Foreseen { found: known.clone(), is_last: asked == ASKED_MAX };
+        let command = Command::WriteAllForeseen(all, foreseen);
+        match parts.writes.submit(command).await.map_err(|_| stopping())? {
+            Answer::WrittenAll(written) => return Ok(written.map(drop).map_err(|(_, refused)| refused)),
+            Answer::PostponedAll(again, wanted) => {
+                (all, asked) = (again, asked + 1);
+                let evaluate = move || wanted.into_iter().map(Wanted::evaluate).collect::<Vec<Found>>();
+                known.extend(tokio::task::spawn_blocking(evaluate).await.map_err(|_| stopping())?);
+            }
+            other => return Err(Failure::internal(format!("a command was answered with {other:?}"))),
+        }
     }
 }
 

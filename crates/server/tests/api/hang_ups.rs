@@ -100,7 +100,7 @@ async fn ask(server: &Server, (line, body): (&str, &str), number: usize) -> Stat
 }
 
 /// Asks, and leaves when the answer was waited for so often; whether it came before.
-async fn leave(server: &Server, asked: (&str, &str), number: usize, waits: usize) -> bool {
+pub async fn leave(server: &Server, asked: (&str, &str), number: usize, waits: usize) -> bool {
     let (mut answer, mut seen) = (pin!(ask(server, asked, number)), 0);
     poll_fn(|context| match answer.as_mut().poll(context) {
         Poll::Ready(_) => Poll::Ready(true),

@@ -13,10 +13,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
+use rules::cel::evaluations;
 use serde_json::Value;
 use server::api::{Answering, Api, Parts, system_clock};
 use server::authz::Rbac;
@@ -24,7 +26,7 @@ use server::core::{Answer, Command, Engine, Publication};
 use server::identity::Identity;
 use server::metrics::{MeasuredStore, Metrics};
 use server::registry::Registry;
-use store::{EmbeddedStore, SharedMemory, Store};
+use store::{Batch, EmbeddedStore, SharedMemory, Store};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
@@ -38,6 +40,31 @@ pub struct Server {
     #[allow(dead_code)]
     pub rbac: Arc<Rbac>,
     pub running: sequencer::Running<Command, Answer>,
+    /// How many expressions were evaluated on the thread that decides.
+    pub evaluated: Arc<AtomicU64>,
+}
+
+/// The engine, with what it evaluates in its steps counted.
+struct Counted {
+    engine: Engine,
+    evaluated: Arc<AtomicU64>,
+}
+
+impl sequencer::Engine for Counted {
+    type Command = Command;
+    type Answer = Answer;
+    type Publication = Publication;
+
+    fn step(&mut self, command: Command, batch: &mut Batch, publication: &mut Publication) -> Answer {
+        let before = evaluations();
+        let answer = self.engine.step(command, batch, publication);
+        self.evaluated.fetch_add(evaluations() - before, Ordering::Relaxed);
+        answer
+    }
+
+    fn seal(&mut self, batch: &mut Batch, publication: &mut Publication) {
+        self.engine.seal(batch, publication);
+    }
 }
 
 pub struct Reply {
@@ -75,8 +102,9 @@ impl Server {
         let metrics = Arc::new(Metrics::new(registry.clone(), &families));
         let store = MeasuredStore::new(store, metrics.clone());
         let (published, counted) = (cache.clone(), metrics.clone());
+        let evaluated = Arc::<AtomicU64>::default();
         let (writes, running) = sequencer::start(
-            engine,
+            Counted { engine, evaluated: evaluated.clone() },
             Box::new(store),
             move |publication: Publication| {
                 counted.decided(&publication.decided);
@@ -99,7 +127,7 @@ impl Server {
             clock: system_clock,
             closing: closing.clone(),
         });
-        Server { api, closing, place, rbac, running }
+        Server { api, closing, place, rbac, running, evaluated }
     }
 
     /// Has the kinds of all families defined.

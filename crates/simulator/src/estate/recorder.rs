@@ -62,7 +62,7 @@ impl sequencer::Engine for Recorder {
 fn is_trial(command: &Command) -> bool {
     match command {
         Command::Write(write) | Command::Stage(write) => write.dry_run,
-        Command::WriteAll(all) => all.writes.dry_run,
+        Command::WriteAll(all) | Command::WriteAllForeseen(all, _) => all.writes.dry_run,
         Command::Hold(hold) => hold.dry_run,
         _ => false,
     }
@@ -72,7 +72,7 @@ fn is_trial(command: &Command) -> bool {
 pub fn now_ms(command: &Command) -> i64 {
     match command {
         Command::Write(write) | Command::Stage(write) => write.now_ms,
-        Command::WriteAll(all) => all.writes.now_ms,
+        Command::WriteAll(all) | Command::WriteAllForeseen(all, _) => all.writes.now_ms,
         Command::Hold(hold) => hold.now_ms,
         Command::PublishStatus { now_ms } | Command::CountOn { now_ms, .. } | Command::DropHold { now_ms, .. } => {
             *now_ms

@@ -2,6 +2,7 @@
 
 mod agents;
 mod every;
+mod expressions;
 mod limits;
 mod told;
 
@@ -21,6 +22,10 @@ async fn server() -> Server {
         let at = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         server.play(&format!("{at}\n  {definition}\n  201")).await;
     }
+    with_tiers(server).await
+}
+
+async fn with_tiers(server: Server) -> Server {
     server::orgs::tiers::run(server.api.client_as(families::Identity::internal("tiers")), None).await;
     server
 }
@@ -65,7 +70,10 @@ async fn limit(server: &Server, dimension: &str, limit: Value) {
 
 /// An organization with an app, an environment and a release.
 async fn shop() -> Server {
-    let server = server().await;
+    shop_on(server().await).await
+}
+
+async fn shop_on(server: Server) -> Server {
     done(&server, "POST /v1/orgs", json!({"id": "acme", "tier": "standard"})).await;
     done(&server, "POST /v1/orgs/acme/apps", json!({"name": "shop"})).await;
     done(&server, "POST /v1/orgs/acme/apps/shop/envs", json!({"name": "prod"})).await;
