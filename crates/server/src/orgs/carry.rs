@@ -10,7 +10,7 @@ use families::orgs::names::{
 };
 use families::orgs::words::{Violation, violations};
 use families::orgs::{Dimension, limits_of, numbers, status, usage};
-use families::{Balances, Denial, Origin, Plural};
+use families::{Balances, Denial, Families, Origin, Plural};
 use http::{HeaderValue, Response, StatusCode};
 use kinds::fields::text;
 use rules::policy_name;
@@ -177,7 +177,7 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
                 Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound | Refused::AlreadyExists,
             ) => lost += 1,
             Err(Refused::Denied(denials)) => {
-                let violations = denied(&denials)?;
+                let violations = denied(&parts.families, &denials)?;
                 if outcome.surges == 0 || outcome.surges_or_nothing || !of_compute(&violations) {
                     return Err(refused_for_quota(parts, call, violations).await);
                 }
@@ -304,7 +304,7 @@ fn of_compute(violations: &[Violation]) -> bool {
 }
 
 /// What said no. What no tier limits has a bound, too.
-fn denied(denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
+fn denied(families: &Families, denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
     let violations = violations(denials);
     if !violations.is_empty() {
         return Ok(violations);
@@ -327,7 +327,9 @@ fn denied(denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
             format!("there are {} releases, deploys and snapshots, which is the most: delete some", usage::RECORDS_MAX),
         )),
         _ => {
-            let said = denials.first().and_then(|denial| denial.message.clone());
+            // A quota of another family, in its words.
+            let words = |denial: &Denial| families.of_policy(&denial.resource).map(|family| family.words(denial).text);
+            let said = denials.first().and_then(|denial| words(denial).or_else(|| denial.message.clone()));
             Err(Failure::conflict("quota_unknown", said.unwrap_or_else(|| "a quota refused it".into())))
         }
     }

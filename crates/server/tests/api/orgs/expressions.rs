@@ -55,6 +55,8 @@ async fn what_a_command_writes_is_measured_before_it_is_decided() {
     assert_eq!((used(&server).await, stored(&server).await), (json!("2"), 2));
     let refused = send(&server, ENVS, json!({"name": "third"})).await;
     assert_eq!(refused.code, StatusCode::CONFLICT, "{}", refused.text);
+    let said = refused.value["detail"].as_str().unwrap();
+    assert!(said.contains("long") && said.contains('2'), "it tells which quota, and its numbers: {said}");
     assert_eq!((used(&server).await, stored(&server).await), (json!("2"), 2));
     done(&server, "DELETE /v1/orgs/acme/apps/shop/envs/test", Value::Null).await;
     done(&server, ENVS, json!({"name": "third"})).await;
