@@ -38,11 +38,13 @@ impl Engine {
                 (!matches!(foresight, Foresight::None | Foresight::Last(_)), matches!(foresight, Foresight::Last(_)));
             let before = write.before.map(|before| &*old.get_or_insert_with(|| before.value()));
             let object = measured(&write.draft.value, self.is_projected(resource));
+            let mut allowance = self.allowance;
             let (made, put_off, known) = {
                 let (view, origin) = (self.view(write.now_ms), &self.origin);
                 let writing = Writing { resource, namespace, name, object: &object, old: before, origin };
-                at_desk(foresight, &object, || family.accompany(&writing, &view))
+                at_desk(foresight, &mut allowance, &object, || family.accompany(&writing, &view))
             };
+            self.allowance = allowance;
             if let Some(wanted) = put_off {
                 return Err(self.want(wanted, object.into_owned()));
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use rules::GroupResource;
+use rules::cel::STEP_COST_MAX;
 
 use crate::engine::Engine;
 use crate::follow::ROUNDS_MAX;
@@ -85,12 +86,15 @@ impl Behind {
         }
     }
 
-    /// What of these resources limits a namespace, and what is kept there.
+    /// What of these resources limits a namespace, and what is kept there; and the namespace itself, whose labels say what does.
     fn limiting(&self, namespace: &str, policies: &HashSet<GroupResource>) -> Vec<ObjectKey> {
+        let itself = ObjectKey::new(GroupResource::core("namespaces"), "", namespace);
+        let itself = Some(itself).filter(|key| self.contains(key));
         let within = self.keys.get(namespace).into_iter().flatten();
         let limiting = within.chain(&self.left_outside).filter(|key| policies.contains(&key.resource));
         let kept = self.kept.get(namespace).into_iter().flatten();
-        limiting.chain(kept.filter(|key| !policies.contains(&key.resource))).cloned().collect()
+        let others = limiting.chain(kept.filter(|key| !policies.contains(&key.resource))).cloned();
+        itself.into_iter().chain(others).collect()
     }
 }
 
@@ -109,6 +113,8 @@ impl Engine {
             let moved_from = self.touched.len();
             for key in late {
                 self.behind.remove(&key);
+                // It cannot be put off again.
+                self.allowance = STEP_COST_MAX;
                 self.conform(&key);
             }
             self.follow(moved_from, now_ms);

@@ -3,6 +3,7 @@
 //! something else from some moment on is compiled again.
 
 use rules::Subject;
+use rules::cel::STEP_COST_MAX;
 
 use crate::engine::Engine;
 use crate::follow::Changed;
@@ -10,8 +11,9 @@ use crate::measured::strip;
 use crate::object::ObjectKey;
 
 impl Engine {
-    /// Takes note of the time. What became due by it is measured again before anything else is decided.
+    /// Begins a step, and takes note of the time. What became due by it is measured again before anything else is decided.
     pub(crate) fn advance(&mut self, now_ms: i64) {
+        self.allowance = STEP_COST_MAX;
         if std::mem::take(&mut self.is_restored) && now_ms < self.clock_ms {
             // The clock by which policies were judged before this start was ahead.
             self.clock_ms = now_ms;

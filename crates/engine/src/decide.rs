@@ -3,7 +3,7 @@
 
 use families::{Denial, DenialLine, DenialReason, Operation, Refusal};
 use ledger::{CHARGES_MAX, Charge, Denied, Plan, Planner, Reason, Standing, StepPlan, SubjectId, Terms};
-use rules::cel::{Budget, Foresight, Known, PutOff, Question, WRITE_STEPS_MAX, at_desk, within};
+use rules::cel::{Budget, Foresight, Known, PutOff, Question, STEP_COST_MAX, WRITE_STEPS_MAX, at_desk, within};
 use rules::jsonpath::steps_taken;
 use rules::{MeasureError, Subject, Verdict};
 use serde_json::Value;
@@ -119,7 +119,9 @@ impl Engine {
             return Ok(None);
         }
         let (is_limited, begun) = (!matches!(foresight, Foresight::None), steps_taken());
-        let (mut verdict, put_off, known) = self.measure_with(foresight, key, draft);
+        let mut allowance = self.allowance;
+        let (mut verdict, put_off, known) = self.measure_with(foresight, &mut allowance, key, draft);
+        self.allowance = allowance;
         if let Some(known) = known {
             self.known.insert(draft.uid, known);
         }
@@ -191,12 +193,13 @@ impl Engine {
 
     /// What the rules say of a draft, whatever that takes.
     pub(crate) fn measure(&self, key: &ObjectKey, draft: &Draft) -> Result<Verdict, MeasureError> {
-        self.measure_with(Foresight::None, key, draft).0
+        self.measure_with(Foresight::None, &mut { STEP_COST_MAX }, key, draft).0
     }
 
     fn measure_with(
         &self,
         foresight: Foresight,
+        allowance: &mut u64,
         key: &ObjectKey,
         draft: &Draft,
     ) -> (Result<Verdict, MeasureError>, PutOff, Option<Box<Known>>) {
@@ -207,7 +210,7 @@ impl Engine {
         let measure = || self.rulebook.measure(&subject);
         match foresight {
             Foresight::None => (self.knowing(draft.uid, &object, measure), None, None),
-            foresight => at_desk(foresight, &object, measure),
+            foresight => at_desk(foresight, allowance, &object, measure),
         }
     }
 

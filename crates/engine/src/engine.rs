@@ -108,6 +108,8 @@ pub struct Engine {
     pub(crate) bounds: Bounds,
     /// What the write at hand knows of the expressions it will be asked about.
     pub(crate) foresight: Foresight,
+    /// What expressions may still take in this step, on this thread.
+    pub(crate) allowance: u64,
     /// The expressions it should have known of, on what, and the write itself, on its way back.
     pub(crate) wanted: Vec<Question>,
     pub(crate) wanted_of: Value,

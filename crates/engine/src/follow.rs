@@ -291,7 +291,7 @@ impl Engine {
     pub(crate) fn catch_up(&mut self, now_ms: i64) {
         let (begun, moved_from) = (self.written_bytes, self.touched.len());
         for _ in 0..self.bounds.caught_up {
-            if self.written_bytes - begun >= self.bounds.bytes {
+            if self.written_bytes - begun >= self.bounds.bytes || self.allowance == 0 {
                 break;
             }
             let Some(key) = self.behind.pop_first() else { break };

@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use families::{Company, Origin};
 use ledger::{AccountId, Charge, LedgerError, Limit, Standing, State, SubjectId, Terms};
 use quantity::Amount;
-use rules::cel::Foresight;
+use rules::cel::{Foresight, STEP_COST_MAX};
 
 use crate::command::{Expect, Postponed, Refused, WriteKind};
 use crate::decide::{Asked, Planned, Ruling, standing};
@@ -91,7 +91,7 @@ impl Engine {
 
     fn hold_one(&mut self, hold: Hold) -> Result<Held, Refused> {
         let Hold { key, draft, expires_at_ms, dry_run, now_ms, foresight, origin } = hold;
-        (self.origin, self.foresight) = (origin, foresight);
+        (self.origin, self.foresight, self.allowance) = (origin, foresight, STEP_COST_MAX);
         self.known.clear();
         self.missed.clear();
         self.check_room(dry_run)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use families::{Families, Origin};
 use ledger::{Ledger, SubjectId};
-use rules::cel::Foresight;
+use rules::cel::{Foresight, STEP_COST_MAX};
 use rules::{GroupResource, Rulebook};
 
 use crate::behind::Behind;
@@ -88,6 +88,7 @@ impl Engine {
             clock_unsaved: false,
             moments: Moments::default(),
             foresight: Foresight::None,
+            allowance: STEP_COST_MAX,
             known: HashMap::new(),
             wanted: Vec::new(),
             wanted_of: serde_json::Value::Null,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use families::Projected;
 use ledger::{SubjectId, Terms};
 use rules::Compiled;
+use rules::cel::{Foresight, STEP_COST_MAX};
 use serde_json::Value;
 
 use crate::command::{Refused, Written};
@@ -13,6 +14,7 @@ use crate::engine::Engine;
 use crate::follow::Changed;
 use crate::identity::{moment, named_uid};
 use crate::object::{Draft, Object, ObjectKey};
+use crate::recount::namespace_seen;
 use crate::relief::Relief;
 
 /// An object that nothing refuses any more.
@@ -106,17 +108,43 @@ impl Engine {
     /// is written as well, and refuses all it would look at: there is no moment without limit.
     pub(crate) fn impose(&mut self, key: &ObjectKey, value: Value, before: Option<Arc<Object>>) {
         let decided = Draft::new(value).map_err(|error| Refused::Bug(error.to_string())).and_then(|draft| {
-            let ruling = self.decide(key, &draft, Some(Terms::Adopted))?;
+            let ruling = self.decide_in_time(key, &draft)?;
             Ok((ruling, draft))
         });
         match decided {
-            Ok((ruling, draft)) => {
+            Ok((None, _)) => self.put_behind(key.clone()),
+            Ok((Some(ruling), draft)) => {
                 let compiled = self.compile_or_deny(key, &draft.value);
                 let put = Put { key: key.clone(), draft, before, compiled, ruling, status_at: None };
                 self.put(put);
             }
             Err(refused) => tracing::error!(%key, ?refused, "an object cannot follow what it depends on"),
         }
+    }
+
+    /// What is charged for an object that nobody asked for. None for a namespace on which expressions take more than is left of the
+    /// step: it is for one of its own. Nobody could bring what they give, so there they take what they take.
+    fn decide_in_time(&mut self, key: &ObjectKey, draft: &Draft) -> Result<Option<Ruling>, Refused> {
+        // Nothing else may be late: what a claim, or a lease, is charged is what others have given up in this step.
+        if !key.resource.is("", "namespaces") {
+            return self.decide(key, draft, Some(Terms::Adopted)).map(Some);
+        }
+        let is_first = self.allowance == STEP_COST_MAX;
+        if !self.brings_expressions(key, draft) {
+            self.foresight = Foresight::Asked;
+            let decided = self.decide(key, draft, Some(Terms::Adopted));
+            if std::mem::take(&mut self.wanted).is_empty() {
+                return decided.map(Some);
+            }
+            self.wanted_of = Value::Null;
+        }
+        self.allowance = 0;
+        if is_first { self.decide(key, draft, Some(Terms::Adopted)).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether a namespace comes under policies, or leaves some, that evaluate expressions on what is in it.
+    fn brings_expressions(&self, key: &ObjectKey, draft: &Draft) -> bool {
+        self.stages_of_namespace(namespace_seen(&key.name, &draft.value)).is_some_and(|stages| stages.evaluates)
     }
 
     /// Gives an object that is to be made its uid and its time; whether it can be made.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ledger::SubjectId;
 use rules::PolicyId;
-use rules::cel::{Budget, Known, Question};
+use rules::cel::{Budget, Known, Question, STEP_COST_MAX};
 use rules::jsonpath::steps_taken;
 use serde_json::Value;
 
@@ -26,9 +26,7 @@ const SLICE_BYTES_MAX: usize = 256 * 1024;
 /// How many steps paths take in one slice before the rest of it is left for the next, about ten milliseconds.
 const SLICE_STEPS_MAX: u64 = 700_000;
 
-/// The most work that expressions may take in one slice, about ten milliseconds; and what is asked for besides in one go, about two
-/// seconds.
-const SLICE_COST_MAX: u64 = 100_000;
+/// The most work of expressions that is asked for in one go, about two seconds.
 const ASKED_COST_MAX: u64 = 20_000_000;
 
 /// What came of a slice.
@@ -86,7 +84,7 @@ impl Engine {
         shadows.sort_unstable();
         let slice = staging.next(&self.shelves, self.at_once_max.clamp(1, SLICE_MAX));
         let mut all_known = std::mem::take(&mut staging.known);
-        let mut budget = Budget { here: SLICE_COST_MAX, elsewhere: ASKED_COST_MAX };
+        let mut budget = Budget { here: STEP_COST_MAX, elsewhere: ASKED_COST_MAX };
         let (mut wanted, begun) = (Vec::new(), steps_taken());
         let last = staging.revision;
         for object in slice.into_iter().filter(|object| object.revision <= last) {

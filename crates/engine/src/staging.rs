@@ -136,7 +136,7 @@ impl Engine {
         is_staged.then(|| Stages { namespace: None, policies: vec![(key.clone(), compiled.clone())], evaluates })
     }
 
-    fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
+    pub(crate) fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
         if self.namespaces.get(&namespace.name).is_none_or(|known| known.seen == namespace) {
             return None;
         }

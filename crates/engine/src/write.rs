@@ -7,7 +7,7 @@ use std::sync::Arc;
 use families::Company;
 use kinds::field_error::FieldError;
 use ledger::Terms;
-use rules::cel::Foresight;
+use rules::cel::{Foresight, STEP_COST_MAX};
 use rules::{Compiled, GroupResource};
 
 use crate::accompany::Accompanied;
@@ -137,7 +137,7 @@ impl Engine {
         let Write { key, kind, dry_run, now_ms, foresight, origin } = write;
         let may_ask = matches!(foresight, Foresight::Asked | Foresight::Known(_));
         let is_last = matches!(foresight, Foresight::Last(_));
-        (self.origin, self.foresight) = (origin, foresight);
+        (self.origin, self.foresight, self.allowance) = (origin, foresight, STEP_COST_MAX);
         self.known.clear();
         self.missed.clear();
         self.check_room(dry_run)?;
@@ -190,7 +190,7 @@ impl Engine {
     fn write_together(&mut self, writes: Writes, foreseen: Option<Foreseen>) -> Result<Vec<Written>, Unwritten> {
         let Writes { writes, dry_run, now_ms, origin } = writes;
         let mut foresights = Foresights::of(foreseen);
-        (self.origin, self.foresight) = (origin.clone(), Foresight::None);
+        (self.origin, self.foresight, self.allowance) = (origin.clone(), Foresight::None, STEP_COST_MAX);
         self.known.clear();
         self.missed.clear();
         self.check_room(dry_run).map_err(|refused| (0, refused))?;

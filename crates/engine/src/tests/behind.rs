@@ -1,5 +1,6 @@
 //! What was too much for one step is never late for whoever writes where it limits.
 
+use rules::cel::evaluations;
 use serde_json::{Value, json};
 
 use super::*;
@@ -295,4 +296,104 @@ fn a_pool_that_is_to_shrink_grants_nothing_after_a_restart() {
     bench.create(CAPSULE, "resourcepoolclaims", "t", "c", claim).unwrap();
     assert_eq!((hard(&bench), bench.millis_of(&of_last, "requests.cpu")), ("2".into(), 0), "the claim waits");
     bench.caught_up();
+}
+
+/// Takes a step of its own.
+const LONG: &str = "lists.range(200).exists(x, lists.range(200).exists(y, x * y == -1)) ? 1 : 1";
+
+/// A quota by an expression over all objects of a kind.
+fn counted_by_expression(kind: &str) -> Value {
+    json!({"spec": {"limit": "1000", "sources": [{"apiVersion": "v1", "kind": kind, "cel": LONG}]}})
+}
+
+/// A tree below one namespace, with a quota over it, that is not yet below the root: what it has in each namespace is in `each`.
+fn tree(children: usize, quota: &Value, each: &[(&str, &str)]) -> (Bench, Vec<String>) {
+    let mut bench = Bench::with(families::all(&families::Settings::default()));
+    let names: Vec<String> = (0..children).map(|number| format!("n{number}")).collect();
+    for name in ["root", "team"].into_iter().chain(names.iter().map(String::as_str)) {
+        bench.create("", "namespaces", "", name, json!({})).unwrap();
+    }
+    for name in &names {
+        bench.put_below(name, "team").unwrap();
+        for (resource, object) in each {
+            bench.create("", resource, name, object, json!({})).unwrap();
+        }
+    }
+    let hard = json!({"spec": {"hard": {"secrets": "3"}}});
+    bench.create("hnc.x-k8s.io", "hierarchicalresourcequotas", "root", "whole", hard).unwrap();
+    bench.create(CAPSULE, "globalcustomquotas", "", "long", quota.clone()).unwrap();
+    while bench.desk.publish(0) > 0 {}
+    (bench, names)
+}
+
+impl Bench {
+    fn depth_below_root(&self, name: &str) -> Option<String> {
+        let labels = self.desk.get(&namespace_key(name)).unwrap().value();
+        labels["metadata"]["labels"]["root.tree.hnc.x-k8s.io/depth"].as_str().map(str::to_owned)
+    }
+
+    fn counted(&self) -> String {
+        let key = ObjectKey::new(GroupResource::new(CAPSULE, "globalcustomquotas"), "", "long");
+        let lines = self.desk.of(&policy_name(&key.resource, "", "long"));
+        lines.iter().find(|line| &*line.resource == "usage").map(|line| line.balance.used.to_string()).unwrap()
+    }
+
+    /// The most expressions that one step evaluated, until nothing is behind.
+    fn most_until_caught_up(&mut self) -> u64 {
+        let mut most = 0;
+        loop {
+            let before = evaluations();
+            let left = self.desk.publish(0);
+            most = most.max(evaluations() - before);
+            if left == 0 {
+                return most;
+            }
+        }
+    }
+}
+
+fn namespace_key(name: &str) -> ObjectKey {
+    ObjectKey::new(GroupResource::core("namespaces"), "", name)
+}
+
+/// Nobody could bring what expressions give on namespaces that nobody wrote: where they take long, there is one in a step.
+#[test]
+fn what_follows_a_write_and_takes_long_has_steps_of_its_own() {
+    let (mut bench, names) = tree(8, &counted_by_expression("Namespace"), &[]);
+    let before = (bench.counted(), evaluations());
+    bench.put_below("team", "root").unwrap();
+    assert!(evaluations() - before.1 <= 1, "{} in the step of the write", evaluations() - before.1);
+    let late: Vec<&String> = names.iter().filter(|name| bench.depth_below_root(name).is_none()).collect();
+    assert!(late.len() >= 7, "{late:?}");
+    // Whoever writes in one of them is limited by what is above it all the same.
+    let (first, last) = (late[0].clone(), late[late.len() - 1].clone());
+    for name in ["a", "b", "c"] {
+        bench.create("", "secrets", &last, name, json!({})).unwrap();
+    }
+    assert_eq!(bench.depth_below_root(&last).as_deref(), Some("2"));
+    assert!(matches!(bench.create("", "secrets", &last, "d", json!({})), Err(Refused::Denied(_))));
+    assert!(matches!(bench.create("", "secrets", &first, "d", json!({})), Err(Refused::Denied(_))));
+    // An end in between forgets none of them.
+    let mut bench = bench.restart();
+    assert!(bench.most_until_caught_up() <= 1);
+    assert!(names.iter().all(|name| bench.depth_below_root(name).as_deref() == Some("2")));
+    assert_eq!(bench.counted(), before.0);
+    bench.audit();
+}
+
+/// The same where a namespace comes under a policy, or leaves it, with all that is in it.
+#[test]
+fn what_comes_along_with_a_namespace_of_a_tree_and_takes_long_has_a_step_a_namespace() {
+    let mut quota = counted_by_expression("ConfigMap");
+    let below = json!({"key": "root.tree.hnc.x-k8s.io/depth", "operator": "Exists"});
+    quota["spec"]["namespaceSelectors"] = json!([{"matchExpressions": [below]}]);
+    let (mut bench, names) = tree(5, &quota, &[("configmaps", "x"), ("configmaps", "y")]);
+    assert_eq!(bench.counted(), "0");
+    let before = evaluations();
+    bench.put_below("team", "root").unwrap();
+    assert!(evaluations() - before <= 2, "{} in the step of the write", evaluations() - before);
+    assert!(bench.most_until_caught_up() <= 2);
+    assert!(names.iter().all(|name| bench.depth_below_root(name).as_deref() == Some("2")));
+    assert_eq!(bench.counted(), "10");
+    bench.audit();
 }

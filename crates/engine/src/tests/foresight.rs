@@ -215,3 +215,33 @@ fn of_several_writes_nobody_waits_for_expressions_either() {
     assert_eq!((evaluations() - evaluated, bench.used("long").as_deref()), (0, Some("21")));
     bench.audit();
 }
+
+/// Many expressions that are short one by one take long together: what is more than there is time for in a step is asked for.
+#[test]
+fn writes_share_what_expressions_may_take_in_their_step() {
+    const WRITES: usize = 60;
+    let mut sender = Sender::new();
+    let bench = &mut sender.bench;
+    let write = |bench: &mut Bench, number: usize| {
+        let name = format!("m{number}");
+        let draft = bench.draft("a", &name, json!({"spec": vec![0; 15]}));
+        (ObjectKey::new(GroupResource::core("configmaps"), "a", &name), WriteKind::Create(draft))
+    };
+    let writes: Vec<_> = (0..WRITES).map(|number| write(bench, number)).collect();
+    let writes = Writes { writes, dry_run: false, now_ms: 0, origin: Origin::default() };
+    let before = evaluations();
+    let Err(put_off) = bench.desk.try_write_all(writes, Foreseen::default()) else { panic!("not put off") };
+    let PostponedAll { writes, wanted } = *put_off;
+    let here = evaluations() - before;
+    assert!((1..WRITES).contains(&wanted.len()) && here + wanted.len() as u64 == WRITES as u64, "{here} evaluated");
+    // What was asked for is enough.
+    let evaluate = move || wanted.into_iter().map(Wanted::evaluate).collect::<Vec<_>>();
+    let found = std::thread::spawn(evaluate).join().unwrap();
+    let written = bench.desk.try_write_all(writes, Foreseen { found, is_last: true }).unwrap();
+    assert!(matches!(written, Err((_, Refused::Denied(_)))), "60 of 8 are more than 100");
+    let few = (0..12).map(|number| write(bench, number)).collect();
+    let few = Writes { writes: few, dry_run: false, now_ms: 0, origin: Origin::default() };
+    assert_eq!(bench.desk.try_write_all(few, Foreseen::default()).unwrap().unwrap().len(), 12);
+    assert_eq!(bench.used("long").as_deref(), Some("96"));
+    bench.audit();
+}

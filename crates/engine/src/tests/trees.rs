@@ -25,7 +25,7 @@ fn configuration(namespace: &str) -> ObjectKey {
 }
 
 impl Bench {
-    fn put_below(&mut self, child: &str, parent: &str) -> Result<Written, Refused> {
+    pub(super) fn put_below(&mut self, child: &str, parent: &str) -> Result<Written, Refused> {
         let spec = json!({"spec": {"parent": parent}});
         self.create(GROUP, "hierarchyconfigurations", child, "hierarchy", spec)
     }

@@ -130,8 +130,14 @@ thread_local! {
 }
 
 /// Does some work with the desk open for an object. Where expressions are put off the work counts for nothing; none is wanted
-/// by a writer that may not ask. What is known of the object comes back: it may be measured once more.
-pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R) -> (R, PutOff, Option<Box<Known>>) {
+/// by a writer that may not ask. What is known of the object comes back: it may be measured once more. `here` is what is left on
+/// this thread for all objects of a step; none takes more of it than it may alone.
+pub fn at_desk<R>(
+    foresight: Foresight,
+    here: &mut u64,
+    object: &Json,
+    work: impl FnOnce() -> R,
+) -> (R, PutOff, Option<Box<Known>>) {
     let (mut known, elsewhere) = match foresight {
         Foresight::None => return (work(), None, None),
         Foresight::Asked => (None, u64::MAX),
@@ -139,7 +145,10 @@ pub fn at_desk<R>(foresight: Foresight, object: &Json, work: impl FnOnce() -> R)
         Foresight::Last(known) => (Some(known), 0),
     };
     let work = || jsonpath::within_steps(WRITE_STEPS_MAX, work);
-    let (made, put_off) = within(&mut Budget { here: DECIDER_COST_MAX, elsewhere }, &mut known, object, work);
+    let allowed = DECIDER_COST_MAX.min(*here);
+    let mut budget = Budget { here: allowed, elsewhere };
+    let (made, put_off) = within(&mut budget, &mut known, object, work);
+    *here -= allowed - budget.here;
     (made, put_off, known)
 }
 
@@ -233,6 +242,7 @@ fn with_the_rest(object: Size, inputs: &[(&str, &Json)], of: *const Json) -> Res
 
 #[cfg(test)]
 mod tests {
+    use super::super::STEP_COST_MAX;
     use super::*;
 
     #[test]
@@ -243,7 +253,7 @@ mod tests {
         let both = |foresight: Foresight| {
             let before = evaluations();
             let eval = || [&long, &short].map(|program| program.eval(&[("object", &object)]));
-            let (found, wanted, _) = at_desk(foresight, &object, eval);
+            let (found, wanted, _) = at_desk(foresight, &mut { STEP_COST_MAX }, &object, eval);
             (found, wanted, evaluations() - before)
         };
         let ([first, second], wanted, evaluated) = both(Foresight::Asked);
@@ -265,6 +275,20 @@ mod tests {
     }
 
     #[test]
+    fn the_objects_of_a_step_share_what_there_is_for_it() {
+        let object = serde_json::json!({"spec": vec![1; 300]});
+        let short = Program::compile("object.spec.all(a, a > 0)", &["object"]).unwrap();
+        let mut here = DECIDER_COST_MAX;
+        let mut evaluated = 0;
+        while at_desk(Foresight::Asked, &mut here, &object, || short.eval(&[("object", &object)])).1.is_none() {
+            evaluated += 1;
+        }
+        assert!((2..100).contains(&evaluated), "{evaluated}");
+        let (_, put_off, _) = at_desk(Foresight::None, &mut here, &object, || short.eval(&[("object", &object)]));
+        assert!(put_off.is_none(), "where nobody waits it takes what it takes");
+    }
+
+    #[test]
     fn what_is_told_besides_the_object_is_part_of_the_question() {
         let object = serde_json::json!({"spec": vec![1; 300]});
         let variables = ["object", "trigger", "user"];
@@ -274,7 +298,7 @@ mod tests {
             let user = serde_json::json!({"name": name});
             let inputs = [("object", &object), ("trigger", &object), ("user", &user)];
             let before = evaluations();
-            let (found, wanted, _) = at_desk(foresight, &object, || long.eval(&inputs));
+            let (found, wanted, _) = at_desk(foresight, &mut { STEP_COST_MAX }, &object, || long.eval(&inputs));
             (found, wanted, evaluations() - before)
         };
         let (_, wanted, evaluated) = by("ann", Foresight::Asked);
@@ -296,7 +320,7 @@ mod tests {
             let asked = |program: &Program| aside(&other, || program.eval(&[("object", &other)]).is_ok());
             (asked(&long), asked(&short))
         };
-        let (made, put_off, _) = at_desk(Foresight::Asked, &object, work);
+        let (made, put_off, _) = at_desk(Foresight::Asked, &mut { STEP_COST_MAX }, &object, work);
         assert_eq!((made, put_off.is_none(), evaluations() - before), ((None, Some(true)), true, 1));
         assert_eq!(work().0, Some(true), "where nobody waits it takes what it takes");
     }

@@ -56,6 +56,9 @@ pub const COST_MAX: u64 = 2_000_000;
 /// takes longer is worked out before ([`Foresight`]).
 pub const DECIDER_COST_MAX: u64 = 20_000;
 
+/// The same for all objects of one step on that thread; about ten milliseconds.
+pub const STEP_COST_MAX: u64 = 100_000;
+
 /// The most values (list items, map entries, scalars) that may be bound in one evaluation; the API accepts objects of a
 /// few megabytes, which have fewer.
 pub const INPUT_VALUES_MAX: u64 = 500_000;
