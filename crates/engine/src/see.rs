@@ -34,7 +34,8 @@ impl Engine {
     pub fn see(&mut self, sight: Sight) {
         let Sight { key, draft, keeps_hold, now_ms } = sight;
         self.origin = self.own.clone();
-        (self.foresight, self.known) = (Foresight::None, None);
+        self.foresight = Foresight::None;
+        self.known.clear();
         self.missed.clear();
         self.advance(now_ms);
         self.bring_up(&key.namespace, now_ms);

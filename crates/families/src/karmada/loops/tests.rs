@@ -497,7 +497,7 @@ async fn who_is_overtaken_tries_again_and_tells_nobody() {
         "all",
         json!({"spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": {}}}),
     );
-    let tries = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let tries = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let (client, mut asked) = api(move |(method, place, body)| {
         let list = |kind: &ApiResource, items: Value| {
             let metadata = json!({"resourceVersion": "7"});
