@@ -76,4 +76,4 @@ fuzz:
 
 # All benchmarks; each ends with its figures.
 bench: own
-	for name in ledger serve quota capsule karmada datum orgs stall; do cargo run --release -- bench $$name || exit 1; done
+	for name in ledger serve quota capsule karmada datum orgs operator stall; do cargo run --release -- bench $$name || exit 1; done

@@ -8,7 +8,7 @@ pub mod parts;
 pub mod probe;
 
 /// The benchmarks by name.
-pub const NAMES: &[&str] = &["ledger", "serve", "quota", "capsule", "karmada", "datum", "orgs", "stall"];
+pub const NAMES: &[&str] = &["ledger", "serve", "quota", "capsule", "karmada", "datum", "orgs", "operator", "stall"];
 
 /// Not a benchmark: what one of them runs under callgrind.
 const DECISION_WORK: &str = "decision-work";
@@ -26,6 +26,7 @@ pub fn run(name: &str, arguments: &[String], this_command: &[&str]) -> anyhow::R
         ("karmada", arguments) => api::karmada::run(arguments),
         ("datum", arguments) => api::datum::run(arguments),
         ("orgs", arguments) => api::orgs::run(arguments, this_command),
+        ("operator", arguments) => api::operator::run(arguments),
         ("stall", arguments) => api::stall::run(arguments),
         (ORGS_SERVICE, [folder, connections, way]) => api::orgs_service::run(folder, connections.parse()?, way),
         (DECISION_WORK, [claims, accounts]) => {

@@ -2,7 +2,7 @@
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: ledger, serve, quota, capsule, karmada, datum, orgs or stall
+    /// Which benchmark: ledger, serve, quota, capsule, karmada, datum, orgs, operator or stall
     name: String,
     /// Its own options; an unknown one prints them all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]

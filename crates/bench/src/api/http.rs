@@ -59,6 +59,10 @@ impl Target {
         Ok(Target { address: address.to_owned(), name, tls: Arc::new(tls), token: None })
     }
 
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;

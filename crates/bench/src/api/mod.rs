@@ -8,6 +8,7 @@ pub mod datum;
 mod http;
 pub mod karmada;
 mod load;
+pub mod operator;
 mod options;
 pub mod orgs;
 mod orgs_check;

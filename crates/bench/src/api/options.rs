@@ -24,9 +24,10 @@ pub struct Options {
     pub orgs: u64,
     pub instances: u64,
     pub connections: usize,
+    pub stored: u64,
 }
 
-const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|stall [OPTIONS]
+const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|operator|stall [OPTIONS]
   --rounds N         how often every system has its turn (3)
   --millis N         how long one run takes (2000)
   --without-peers    only ours: no kube-apiserver, no etcd
@@ -51,6 +52,8 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|
   --orgs N           organizations (1000)
   --instances N      instances of each, at most 100 (100)
   --connections N    of the service on PostgreSQL to its database, at most 90 (32)
+ operator:
+  --stored N         pods in the cluster when it starts (100000)
  stall:
   --pods N           pods stored before anything is measured (300000)";
 
@@ -77,6 +80,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         orgs: 1_000,
         instances: 100,
         connections: 32,
+        stored: 100_000,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -100,6 +104,7 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--orgs" => options.orgs = number(word()?)?.max(1),
             "--instances" => options.instances = number(word()?)?.min(100),
             "--connections" => options.connections = usize::try_from(number(word()?)?.clamp(1, 90))?,
+            "--stored" => options.stored = number(word()?)?.max(1),
             "--namespaces" => options.namespaces = number(word()?)?,
             _ => anyhow::bail!(USAGE),
         }

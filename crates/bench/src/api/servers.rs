@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http::{JSON, Target};
@@ -105,6 +108,20 @@ impl Server {
                 .with_context(|| format!("no {key} in the kubeconfig"))
         };
         Ok((value("server:")?, value("certificate-authority-data:")?))
+    }
+
+    /// For a client of kube-apiserver's owner.
+    pub fn kubeconfig(&self) -> anyhow::Result<Value> {
+        let authority = self.folder.path().join("certificates/apiserver.crt");
+        Ok(json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://{}", self.target.address()), "tls-server-name": KUBE_NAME,
+                "certificate-authority-data": STANDARD.encode(std::fs::read(authority)?),
+            }}],
+            "users": [{"name": "u", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }))
     }
 
     /// CPU time of its processes so far.
@@ -219,7 +236,8 @@ async fn ask_ready(folder: &Path, address: &str) -> anyhow::Result<Target> {
     Ok(target)
 }
 
-fn tail(log: &Path) -> String {
+/// The last lines of a log.
+pub fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")

@@ -62,6 +62,14 @@ fn orgs() {
 }
 
 #[test]
+fn operator() {
+    let figures = figures("operator --rounds 1 --millis 300 --stored 50");
+    // What is added may be lost in the noise of so few.
+    assert!(figures.contains_key("added_p50_ms") && figures["throughput_kept_64"] > 0.0, "{figures:?}");
+    assert!(figures["operator_start_seconds"] > 0.0 && figures["operator_resident_mb"] > 0.0, "{figures:?}");
+}
+
+#[test]
 fn stall() {
     let figures = figures("stall --millis 200 --pods 6600");
     for phase in ["idle", "install", "relabel", "audit", "delete"] {
