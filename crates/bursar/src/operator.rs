@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use operator::certificates::{Files, Source};
 use operator::registration::Address;
 use operator::run::{Config, StoreAt};
 
@@ -38,6 +39,18 @@ pub struct Args {
     /// The address by which the API server finds the webhook, where it is outside of the cluster [default: where it listens]
     #[arg(long, value_name = "https://HOST:PORT")]
     url: Option<String>,
+    /// The webhook's certificate in PEM, where somebody else makes and renews it [default: made here, under an authority of its own]
+    #[arg(long, value_name = "FILE", requires = "tls_key", requires = "tls_ca")]
+    tls_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Whom the API server has to trust for it
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
+    /// Decides about CustomQuotas although Capsule's own webhooks do, too: for the time in which quotas move from one to the other
+    #[arg(long)]
+    beside_capsule: bool,
     /// Families that are switched on
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "capsule,kubernetes")]
     families: Vec<String>,
@@ -103,6 +116,15 @@ impl Args {
             store: self.store()?,
             listen: self.listen.clone(),
             address,
+            certificates: match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+                (Some(certificate), Some(key), Some(authority)) => Source::Files(Files {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                    authority: authority.clone(),
+                }),
+                _ => Source::Own,
+            },
+            beside_capsule: self.beside_capsule,
             left_out,
             families: self.families.clone(),
             settings: families::Settings::default(),

@@ -178,6 +178,16 @@ pub fn longest_ms(configurations: &Value, resource: &GroupResource) -> i64 {
     seconds.unwrap_or(0).saturating_mul(1000)
 }
 
+/// The configuration and the webhook by which Capsule's own controller decides about CustomQuotas, if there is one.
+pub fn of_capsule(configurations: &Value) -> Option<(String, String)> {
+    let items = configurations["items"].as_array().into_iter().flatten();
+    items.into_iter().find_map(|one| {
+        let mut names = one["webhooks"].as_array().into_iter().flatten().filter_map(|webhook| webhook["name"].as_str());
+        let webhook = names.find(|name| name.ends_with("custom-quotas.projectcapsule.dev"))?;
+        Some((one["metadata"]["name"].as_str().unwrap_or_default().to_owned(), webhook.to_owned()))
+    })
+}
+
 /// Whether a part of a rule names this, with or without subresources, or everything.
 fn names(rule: &Value, part: &str, name: &str) -> bool {
     let mut listed = rule[part].as_array().into_iter().flatten().filter_map(Value::as_str);

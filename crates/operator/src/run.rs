@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use families::Families;
+use http::Method;
 use kube::Client;
 use rules::GroupResource;
 use sequencer::{Handle, Limits};
@@ -16,7 +17,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::certificates::{self, CertificateError};
+use crate::certificates::{CertificateError, Certificates, Source};
+use crate::cluster::call;
 use crate::core::{Answer, Command, Core, Counted, Publication};
 use crate::guests;
 use crate::journal::{Journal, JournalError};
@@ -40,6 +42,9 @@ pub struct Config {
     pub listen: String,
     /// Where the API server finds the webhook; the address it listens on where nothing is said.
     pub address: Option<Address>,
+    pub certificates: Source,
+    /// Whether it decides where Capsule's own webhooks do, too: while quotas move from one to the other.
+    pub beside_capsule: bool,
     /// Namespaces whose objects are not asked about.
     pub left_out: Vec<String>,
     /// The families that are switched on.
@@ -90,6 +95,11 @@ pub enum OperatorError {
         configuration = registration::CONFIGURATION
     )]
     Another { other: String },
+    #[error(
+        "Capsule decides about CustomQuotas here (webhook {webhook} of {configuration}), and both would write their status: switch off \
+         its hooks for custom quotas, or start with --beside-capsule while quotas move from one to the other"
+    )]
+    BesideCapsule { configuration: String, webhook: String },
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
     #[error("stopped: {0}")]
@@ -117,7 +127,8 @@ pub async fn run(
     let listener = TcpListener::bind(&config.listen).await.map_err(listening)?;
     let local = listener.local_addr().map_err(listening)?.to_string();
     let address = config.address.clone().unwrap_or_else(|| Address::Url(format!("https://{local}")));
-    let (authority, tls) = certificates::make(&address.names())?;
+    let certificates = Certificates::new(config.certificates, address.names(), SystemTime::now())?;
+    let tls = certificates.tls()?;
     let front = Arc::new(Front::default());
     let serving = tokio::spawn(webhook::serve(listener, TlsAcceptor::from(tls), front.clone()));
     tokio::pin!(stop);
@@ -126,8 +137,9 @@ pub async fn run(
         store = open(&config.store) => match store {
             Err(error) => Err(error),
             Ok(store) => {
-                let registrar = Registrar { client: client.clone(), address, authority, left_out: config.left_out, written: None };
-                let lead = Lead { store, at: config.store, client, families, front: front.clone(), registrar, local };
+                let registrar = Registrar { client: client.clone(), address, certificates, left_out: config.left_out, written: None };
+                let beside_capsule = config.beside_capsule;
+                let lead = Lead { store, at: config.store, client, families, front: front.clone(), registrar, local, beside_capsule };
                 lead.run(&mut stop, told).await
             }
         }
@@ -164,6 +176,7 @@ struct Lead {
     front: Arc<Front>,
     registrar: Registrar,
     local: String,
+    beside_capsule: bool,
 }
 
 impl Lead {
@@ -172,11 +185,15 @@ impl Lead {
         stop: &mut (impl Future<Output = ()> + Unpin),
         told: impl FnOnce(&str),
     ) -> Result<(), OperatorError> {
-        let Lead { mut store, at, client, families, front, mut registrar, local } = self;
+        let Lead { mut store, at, client, families, front, mut registrar, local, beside_capsule } = self;
         let journal = Journal::load(&mut *store, &uuid::Uuid::new_v4().to_string());
         let journal = journal.map_err(|source| OperatorError::Journal { at, source })?;
         let identity = journal.identity.name.clone();
         registrar.check_alone(&identity).await?;
+        if !beside_capsule {
+            registrar.check_without_capsule(&families).await?;
+        }
+        registrar.certificates.begin(SystemTime::now());
         registration::install(&client, &guests::definitions(&families)).await?;
 
         let (sender, mut news) = mpsc::channel(NEWS);
@@ -252,6 +269,7 @@ impl Lead {
                 _ = looks.tick() => {
                     looked = true;
                     watches.look_again().await;
+                    registrar.certificates.look(SystemTime::now());
                 }
                 _ = counted.changed() => {}
                 one = news.recv() => {
@@ -287,10 +305,16 @@ async fn tell(core: &Handle<Command, Answer>, news: News) {
 struct Registrar {
     client: Client,
     address: Address,
-    authority: String,
+    certificates: Certificates,
     left_out: Vec<String>,
-    /// As it was written last.
-    written: Option<(Vec<Asked>, Value)>,
+    /// As it was written last, and for whose sake.
+    written: Option<Written>,
+}
+
+struct Written {
+    resources: Vec<Asked>,
+    authorities: String,
+    configuration: Value,
 }
 
 impl Registrar {
@@ -303,25 +327,40 @@ impl Registrar {
         }
     }
 
+    /// Two that decide about the same quotas write the same statuses, and one refuses by its own count.
+    async fn check_without_capsule(&self, families: &Families) -> Result<(), OperatorError> {
+        if !families.iter().any(|family| family.manifest().name == "capsule") {
+            return Ok(());
+        }
+        let all = call(&self.client, Method::GET, registration::CONFIGURATIONS, None).await?;
+        match registration::of_capsule(&all) {
+            Some((configuration, webhook)) => Err(OperatorError::BesideCapsule { configuration, webhook }),
+            None => Ok(()),
+        }
+    }
+
     /// Writes it where it says something else than it should; whether it is as it has to be. Whoever took it away set the cluster
     /// free, until the next start.
     async fn write(&mut self, identity: &str, resources: Vec<Asked>, looks: bool) -> bool {
-        let known = self.written.as_ref().filter(|(written, _)| *written == resources);
-        if let Some((_, wanted)) = known {
+        let authorities = self.certificates.authorities();
+        let is_same = |written: &&Written| written.resources == resources && written.authorities == authorities;
+        if let Some(written) = self.written.as_ref().filter(is_same) {
             if !looks {
                 return true;
             }
             match registration::registered(&self.client).await {
-                Ok(Some(there)) if !registration::says(&there, wanted) => {
+                Ok(Some(there)) if !registration::says(&there, &written.configuration) => {
                     tracing::warn!("somebody changed the registration; it is written again");
                 }
                 Ok(_) | Err(_) => return true,
             }
         }
-        let wanted = registration::configuration(identity, &self.address, &self.authority, &self.left_out, &resources);
-        match registration::register(&self.client, &wanted).await {
+        let configuration =
+            registration::configuration(identity, &self.address, &authorities, &self.left_out, &resources);
+        match registration::register(&self.client, &configuration).await {
             Ok(()) => {
-                self.written = Some((resources, wanted));
+                self.written = Some(Written { resources, authorities, configuration });
+                self.certificates.registered(SystemTime::now());
                 true
             }
             Err(error) => {

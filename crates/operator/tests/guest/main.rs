@@ -20,6 +20,7 @@ use operator::sight::Seen;
 
 mod calls;
 mod cases;
+mod certificates;
 mod storm;
 
 fn families() -> Families {

@@ -105,6 +105,7 @@ fn what_cannot_work_is_refused_with_a_word_about_it() {
         ("store: {kind: etcd, etcd: {address: 'etcd://x', addressSecret: {name: store}}}", "only one of them"),
         ("webhook: {port: 443}", "port"),
         ("webhook: {reach: pigeon}", "reach"),
+        ("webhook: {reach: podAddress, tlsSecret: tls}", "reach to service"),
         ("networkPolicy: {from: [{}]}", "from"),
         ("rbac: {counted: [{apiGroups: [apps], resources: []}]}", "resources"),
         ("rbac: {counted: [{apiGroups: [apps], resources: [x], verbs: [delete]}]}", "verbs"),

@@ -179,6 +179,39 @@ async fn an_operator_with_a_store_of_its_own_does_not_start_beside_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn beside_capsules_own_webhooks_it_does_not_start_unless_it_is_told_to() {
+    let land = Land::start().await;
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "capsule-validating-webhook-configuration"},
+        "webhooks": [{
+            "name": "calculation.custom-quotas.projectcapsule.dev", "failurePolicy": "Ignore", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("https://127.0.0.1:{}/", free_port())},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        }],
+    });
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    land.call("POST", hooks, hook).await.expect("a webhook");
+    let start = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        command.args(["operator", "--log", "error", "--listen", "127.0.0.1:0", "--kubeconfig"]);
+        command.arg(land.data().join("kubeconfig")).arg("--data").arg(land.data().join("data")).args(more);
+        command
+    };
+    let refused = start(&[]).output().expect("bursar runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("capsule-validating-webhook-configuration") && said.contains("--beside-capsule"), "{said}");
+    // Whoever keeps other quotas is not concerned, and whoever moves is let.
+    for more in [["--families", "kubernetes"].as_slice(), &["--beside-capsule"]] {
+        let mut process = Ended(start(more).stdout(Stdio::piped()).spawn().expect("bursar starts"));
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        assert!(line.contains("ready"), "{more:?}: {line:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kinds_come_and_go_and_are_served_otherwise() {
     let land = Land::start().await;
     let _operator = land.operator();
