@@ -298,7 +298,7 @@ impl Snapshot {
                     self.check_shape(family, &object.key, &object.value(), &view, report);
                 }
             }
-            for resource in manifest.keeping.iter().map(Plural::resource) {
+            for resource in manifest.keeping.iter().chain(manifest.making).map(Plural::resource) {
                 for policy in self.objects(&resource) {
                     self.check_kept(family, policy, &view, report);
                 }
@@ -354,7 +354,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether all that a policy keeps is there.
+    /// Whether all that a policy keeps, or has made, is there.
     fn check_kept(&self, family: &Arc<dyn Family>, policy: &Object, view: &SnapshotView<'_>, report: &mut AuditReport) {
         let value = policy.value();
         let ObjectKey { resource, namespace, name } = &policy.key;

@@ -22,7 +22,7 @@ pub(crate) struct Behind {
     count: usize,
     /// Of those outside of namespaces, the ones that a step left.
     left_outside: OrdSet<ObjectKey>,
-    /// Of those in namespaces, the ones that policies keep.
+    /// Of those in namespaces, the ones that policies keep, or that say what limits.
     kept: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
 }
 
@@ -86,14 +86,19 @@ impl Behind {
         }
     }
 
+    /// What policies keep in a namespace, or what says there what limits.
+    fn kept_in(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+        self.kept.get(namespace).into_iter().flatten()
+    }
+
     /// What of these resources limits a namespace, and what is kept there; and the namespace itself, whose labels say what does.
     fn limiting(&self, namespace: &str, policies: &HashSet<GroupResource>) -> Vec<ObjectKey> {
         let itself = ObjectKey::new(GroupResource::core("namespaces"), "", namespace);
         let itself = Some(itself).filter(|key| self.contains(key));
         let within = self.keys.get(namespace).into_iter().flatten();
         let limiting = within.chain(&self.left_outside).filter(|key| policies.contains(&key.resource));
-        let kept = self.kept.get(namespace).into_iter().flatten();
-        let others = limiting.chain(kept.filter(|key| !policies.contains(&key.resource))).cloned();
+        let kept = self.kept_in(namespace).filter(|key| !policies.contains(&key.resource));
+        let others = limiting.chain(kept).cloned();
         itself.into_iter().chain(others).collect()
     }
 }
@@ -106,7 +111,9 @@ impl Engine {
         }
         // What follows from them may be too much for this step as well, and limit the namespace.
         for _ in 0..ROUNDS_MAX {
-            let late = self.behind.limiting(namespace, &self.policy_resources);
+            let mut late = self.behind.limiting(namespace, &self.policy_resources);
+            let elsewhere = self.limited_from(namespace);
+            late.extend(elsewhere.iter().flat_map(|other| self.behind.kept_in(other)).cloned());
             if late.is_empty() {
                 return;
             }
@@ -119,5 +126,14 @@ impl Engine {
             }
             self.follow(moved_from, now_ms);
         }
+    }
+
+    /// Where else is what limits a namespace.
+    fn limited_from(&self, namespace: &str) -> Vec<Arc<str>> {
+        if self.behind.kept.is_empty() || self.limiting.is_empty() {
+            return Vec::new();
+        }
+        let view = self.view(self.clock_ms);
+        self.families.iter().flat_map(|family| family.limited_from(namespace, &view)).collect()
     }
 }

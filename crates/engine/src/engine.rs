@@ -46,6 +46,8 @@ pub struct Engine {
     pub(crate) told: HashSet<GroupResource>,
     pub(crate) watched: HashSet<GroupResource>,
     pub(crate) keeping: HashSet<GroupResource>,
+    /// Resources that say what limits, and are no policies.
+    pub(crate) limiting: HashSet<GroupResource>,
     /// Resources whose writes families write down.
     pub(crate) recorded: HashSet<GroupResource>,
     /// Resources besides these about whose writes families are asked; and whether some family is about every write.

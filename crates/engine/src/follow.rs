@@ -244,7 +244,10 @@ pub(crate) fn count_generation(object: &mut Value) {
 impl Engine {
     /// Leaves an object to the next steps, because this one has written enough.
     pub(crate) fn put_behind(&mut self, key: ObjectKey) {
-        self.behind.leave(key);
+        match self.limiting.contains(&key.resource) {
+            true => self.behind.leave_kept(key),
+            false => self.behind.leave(key),
+        }
         self.effects.stale_status = true;
     }
 
@@ -253,6 +256,7 @@ impl Engine {
     pub(crate) fn put_all_behind(&mut self) {
         let shaped: Vec<ObjectKey> = self.shaped.iter().flat_map(|resource| self.keys_of(resource)).collect();
         self.kept().into_iter().for_each(|key| self.behind.leave_kept(key));
+        self.unmade().into_iter().for_each(|key| self.put_behind(key));
         for key in shaped {
             // What limits other objects and was left by the last step is not told from the rest: all of it comes first.
             match self.policy_resources.contains(&key.resource) {
@@ -280,6 +284,28 @@ impl Engine {
             }));
         }
         kept
+    }
+
+    /// What others have made and is not there. Whether it has to be is found out when it follows.
+    fn unmade(&self) -> Vec<ObjectKey> {
+        let view = self.view(self.clock_ms);
+        let mut unmade = Vec::new();
+        for family in self.families.iter() {
+            for key in family.manifest().making.iter().flat_map(|makers| self.keys_of(&makers.resource())) {
+                let Some(stored) = self.stored(&key) else { continue };
+                let value = stored.value();
+                let ObjectKey { resource, namespace, name } = &key;
+                let change = Change { resource, namespace, name, old: &value, new: Some(&value), origin: &self.own };
+                let affected = family.affected(&Cause::Written(&change), &view).into_iter();
+                unmade.extend(affected.filter_map(|one| match one {
+                    Affected::Object(place) => Some(ObjectKey::from(place)).filter(|key| self.stored(key).is_none()),
+                    Affected::Status(_) | Affected::Companion(_) => None,
+                }));
+            }
+        }
+        unmade.sort();
+        unmade.dedup();
+        unmade
     }
 
     fn keys_of(&self, resource: &GroupResource) -> Vec<ObjectKey> {

@@ -73,6 +73,7 @@ impl Engine {
             told: families.resources(|manifest| manifest.told),
             watched: families.resources(|manifest| manifest.watched),
             keeping: families.resources(|manifest| manifest.keeping),
+            limiting: families.resources(|manifest| manifest.limiting),
             naming: families.resources(|manifest| manifest.naming),
             recorded: families.resources(|manifest| manifest.recorded),
             checked: families.resources(|manifest| manifest.checked),

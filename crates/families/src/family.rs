@@ -175,6 +175,11 @@ pub trait Family: Send + Sync {
         Ok(Company::default())
     }
 
+    /// Other namespaces than this one in which there may be what limits it ([`Manifest::limiting`]).
+    fn limited_from(&self, _namespace: &str, _world: &dyn World) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
     /// What an object must be, whoever wrote it. `object.object` is null for one that is not there. `Err` refuses the write,
     /// if somebody asked for one.
     fn must_be(&self, _object: &PolicyObject<'_>, _view: &dyn View) -> Result<Must, Refusal> {

@@ -46,6 +46,13 @@ pub struct Manifest {
     /// Policies that keep other objects in step with their balances: each part that moves is a
     /// [`Cause`](crate::Cause::Moved).
     pub keeping: Plurals,
+    /// Resources whose objects have others made, of which nobody would know after a start that they are missing: an end may have come
+    /// before the last of them was made. At a start, and in an audit, it is looked for what each of these objects
+    /// concerns ([`Cause::Written`](crate::Cause::Written)) and is not there.
+    pub making: Plurals,
+    /// Resources that are no policies and say what limits: where such an object is to follow what was written, it does before anything
+    /// is decided in its namespace, or in one that is [limited from there](crate::Family::limited_from).
+    pub limiting: Plurals,
     /// Resources in whose objects the family has a say, whoever writes them.
     pub shaped: Plurals,
     /// Resources whose writes may concern other objects.
@@ -80,6 +87,8 @@ impl Manifest {
         naming: &[],
         selecting: &[],
         keeping: &[],
+        making: &[],
+        limiting: &[],
         shaped: &[],
         watched: &[],
         meaning: &[],

@@ -12,7 +12,7 @@ use rules::cel::{Budget, within};
 use serde_json::{Map, Value, json};
 
 use super::claim_policy::POLICY_LABEL;
-use super::entity::{Entity, Level, plan_of, project_of};
+use super::entity::{Entities, Entity, Level, plan_of, project_of};
 use super::made;
 use super::template::{Inputs, Template};
 use super::trigger::{Speaks, Trigger};
@@ -92,6 +92,15 @@ pub fn home(entity: &Entity) -> String {
         Level::Project => entity.name.clone(),
         Level::Organization => format!("{ORGANIZATION_NAMESPACE}{}", entity.name),
     }
+}
+
+/// The homes of whose a namespace is: there are the grants that policies and plans make.
+pub fn homes_of(namespace: &str, world: &dyn World) -> Vec<Arc<str>> {
+    let entities = Entities::of(world);
+    let Some(project) = entities.project(namespace) else { return Vec::new() };
+    let organization = entities.organization(project).map(Entity::organization);
+    let all = [Some(Entity::project(project)), organization].into_iter().flatten();
+    all.map(|entity| home(&entity).into()).filter(|home: &Arc<str>| **home != *namespace).collect()
 }
 
 /// What a namespace of this name would be the home of: names that begin as those of organizations' homes are for nothing else.
@@ -262,8 +271,14 @@ pub fn must_be(namespace: &str, name: &str, object: &Value, view: &dyn View) -> 
 
 type Made = (Map<String, Value>, Map<String, Value>, Entity, Value);
 
+/// Whose home a namespace that is there is.
+fn in_home(namespace: &str, world: &dyn World) -> Option<(Entity, Arc<Value>)> {
+    world.get(&NAMESPACES.resource(), "", namespace)?;
+    at_home(namespace, world)
+}
+
 fn from_policy(policy: &str, namespace: &str, view: &dyn View) -> Option<Made> {
-    let (entity, object) = at_home(namespace, view)?;
+    let (entity, object) = in_home(namespace, view)?;
     let policy = policies(view).into_iter().find(|one| one.name == policy)?;
     if policy.trigger.target.kind != entity.kind() {
         return None;
@@ -286,7 +301,7 @@ fn from_policy(policy: &str, namespace: &str, view: &dyn View) -> Option<Made> {
 }
 
 fn from_plan(namespace: &str, view: &dyn View) -> Option<Made> {
-    let (entity, object) = at_home(namespace, view)?;
+    let (entity, object) = in_home(namespace, view)?;
     let name = plan_of(&object);
     let plan = view.get(&PLANS.resource(), "", name).filter(|_| !name.is_empty())?;
     let limits = items(&plan, &["spec", "limits"]);

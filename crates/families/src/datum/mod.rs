@@ -110,6 +110,8 @@ static MANIFEST: Manifest = Manifest {
     projected: &[CLAIMS, GRANTS, DEFINITIONS],
     shaped: &[EFFECTIVE, CLAIMS, GRANTS, NAMESPACES],
     watched: &[NAMESPACES, GRANTS, PROJECTS, ORGANIZATIONS, GRANT_POLICIES, PLANS, DEFINITIONS, EFFECTIVE, CLAIMS],
+    making: &[GRANT_POLICIES, PLANS, NAMESPACES],
+    limiting: &[GRANTS],
     accompanies: true,
     meaning: &[DEFINITIONS],
     metrics: metrics::ALL,
@@ -161,6 +163,10 @@ impl Family for Datum {
     /// What others write concerns no claim that no policy asks for.
     fn may_concern(&self, resource: &GroupResource, _namespace: &str, world: &dyn World) -> bool {
         crate::holds(MANIFEST.watched, resource) || claim_policy::looks_at(resource, world)
+    }
+
+    fn limited_from(&self, namespace: &str, world: &dyn World) -> Vec<Arc<str>> {
+        grant_policy::homes_of(namespace, world)
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
