@@ -181,11 +181,13 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
         let whose = |namespace: &Value| {
             (project_of(namespace).to_owned(), given(namespace, &["metadata", "ownerReferences"]).cloned())
         };
-        let changed = change.new.is_some_and(|new| change.old.is_null() || whose(change.old) != whose(new));
-        if !changed || object_of(&entity, view).is_none() {
-            return Vec::new();
-        }
+        let changed = change.new.is_none_or(|new| change.old.is_null() || whose(change.old) != whose(new));
+        let Some(object) = object_of(&entity, view).filter(|_| changed) else { return Vec::new() };
         let mut places = vec![grant(&entity, FROM_PLAN)];
+        // One that was made for a namesake before goes with that, and whoever has the name now gets his own.
+        if change.new.is_none() && !is_owned(change.old, &object) {
+            places.push(Place::new(NAMESPACES.resource(), "", change.name));
+        }
         places.extend(policies(view).iter().map(|policy| grant(&entity, &format!("{FROM_POLICY}{}", policy.name))));
         return places;
     }

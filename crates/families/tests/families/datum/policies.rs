@@ -222,6 +222,26 @@ fn a_project_has_a_namespace_and_the_grants_of_its_plan() {
 }
 
 #[test]
+fn whoever_has_a_name_after_another_has_a_namespace_of_its_own() {
+    let namespaces = resource("namespaces");
+    let mut desk = desk();
+    desk.apply(&plans(), "", "free", json!({"spec": {"limits": [limit(CPU, &[("2", json!({}))])]}})).unwrap();
+    let planned = json!({"spec": {"plan": "free"}});
+    desk.apply(&projects(), "", "web", planned.clone()).unwrap();
+    // Its namespace goes after it, and meanwhile there is another project of its name.
+    desk.delete(&projects(), "", "web").unwrap();
+    desk.apply(&projects(), "", "web", planned).unwrap();
+    desk.delete(&namespaces, "", "web").unwrap();
+    let (made, project) = (desk.projected(&namespaces, "", "web"), desk.projected(&projects(), "", "web"));
+    assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], project["metadata"]["uid"]);
+    assert_eq!((desk.names(&grants()), desk.drawn("project-web", CPU)), (vec!["plan".into()], "0/2".into()));
+    // Whoever deletes a namespace and not its project has none.
+    desk.delete(&namespaces, "", "web").unwrap();
+    assert!(!desk.names(&namespaces).contains(&"web".to_owned()));
+    assert_eq!(desk.names(&grants()), Vec::<String>::new());
+}
+
+#[test]
 fn nothing_is_made_that_could_not_be_written() {
     let organizations = || resource("organizations.resources.datumapis.com");
     let mut desk = desk();
