@@ -304,6 +304,12 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     let object = object_of(change.old, view);
     let is_leaving = object.as_ref().is_some_and(|object| given(object, &["metadata", "deletionTimestamp"]).is_some());
     let name = text(change.old, &["spec", "resourceRef", "name"]);
+    // Namespaces are emptied, and what nobody owns is collected, with every right there is, whoever had that begun.
+    if leaves && is_leaving && change.origin.identity.is_internal() {
+        return Err(Refusal::forbidden(format!(
+            "it was made for {name:?}, which is still there: it goes with that, or whoever may release it lets it go"
+        )));
+    }
     if leaves && !is_leaving {
         return Err(Refusal::forbidden(format!(
             "it was made for {name:?}, which is there: delete that, or let it take less"

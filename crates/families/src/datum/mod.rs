@@ -115,7 +115,7 @@ static MANIFEST: Manifest = Manifest {
     accompanies: true,
     meaning: &[DEFINITIONS],
     metrics: metrics::ALL,
-    checked: &[ORGANIZATIONS],
+    checked: &[ORGANIZATIONS, CLAIMS, NAMESPACES],
     recorded: &[CLAIMS],
     records_refusals: true,
     ..Manifest::EMPTY

@@ -79,6 +79,35 @@ fn a_condition_about_the_writer_makes_claims_and_takes_none_away() {
 }
 
 #[test]
+fn nobody_who_empties_or_collects_lets_go_of_a_claim_before_its_object() {
+    let mut desk = two();
+    desk.apply(&claim_policies(), "", "p", policy(&[], NAME)).unwrap();
+    desk.thing("a", "gold").unwrap();
+    let mut leaving = desk.projected(&things(), "proj-abc", "a");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    leaving["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    desk.apply(&things(), "proj-abc", "a", leaving).unwrap();
+    // Whoever may write on a claim may say that it is owned by what is not there; whoever may delete a namespace has it emptied.
+    let namespace = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Terminating"},
+    });
+    for is_emptied in [false, true] {
+        if is_emptied {
+            desk.apply(&resource("namespaces"), "", "proj-abc", namespace.clone()).unwrap();
+        }
+        desk.origin = Origin::internal("controllers");
+        let refused = desk.delete(&claims(), "proj-abc", "a-claim").unwrap_err();
+        assert!(refused.contains("it was made for \"a\", which is still there"), "{refused}");
+        assert_eq!(desk.drawn("project-proj-abc", COUNT), "1/2");
+        desk.origin = Origin::default();
+    }
+    // Who tears it down, and was given the right to, may; and with the object it goes.
+    desk.delete(&claims(), "proj-abc", "a-claim").unwrap();
+    assert_eq!(desk.drawn("project-proj-abc", COUNT), "0/2");
+}
+
+#[test]
 fn what_comes_to_be_meant_is_asked_although_it_would_have_asked_for_the_same() {
     let mut desk = two();
     desk.apply(&claim_policies(), "", "p", policy(&["object.data.tier == 'gold'"], NAME)).unwrap();
