@@ -20,7 +20,7 @@ use super::{GRANT_POLICIES, GRANTS, GROUP, NAMESPACES, ORGANIZATIONS, PLANS, PRO
 use crate::{Change, Must, Parsed, Place, Refusal, View, World};
 
 /// Says that a grant was made, and by what.
-const PLAN_LABEL: &str = "quota.datumapis.com/plan";
+pub const PLAN_LABEL: &str = "quota.datumapis.com/plan";
 const FROM_POLICY: &str = "policy-";
 const FROM_PLAN: &str = "plan";
 /// What all expressions of one grant may take together, about half a millisecond.

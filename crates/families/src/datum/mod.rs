@@ -47,10 +47,11 @@ mod words;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use kinds::fields::{given, items, text};
+use kinds::fields::{at, given, items, text};
 use rules::{Compiled, GroupResource};
 use serde_json::Value;
 
+use crate::kubernetes::hierarchy::SUBNAMESPACE_OF;
 use crate::metrics::{Samples, Survey};
 use crate::{
     Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
@@ -195,6 +196,7 @@ impl Family for Datum {
             }
             resource if EFFECTIVE.is(resource) => effective::check(change, view),
             resource if ORGANIZATIONS.is(resource) => grant_policy::check_home(change, view),
+            resource if NAMESPACES.is(resource) => check_author(change, view),
             _ => Ok(()),
         }
     }
@@ -367,8 +369,14 @@ fn grant_errors(object: &Value) -> Vec<kinds::field_error::FieldError> {
 fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
     let both = || [Some(change.old), change.new].into_iter().flatten().filter(|object| !object.is_null());
     if GRANTS.is(change.resource) {
-        let said = |object: Option<&Value>| object.and_then(|object| object.get("spec")).cloned().unwrap_or_default();
-        let is_same = change.new.is_some() && said(Some(change.old)) == said(change.new);
+        // Whom it is owned by, what holds it and what made it decide about its life as a deletion does.
+        let of_life = |object: &Value| {
+            let metadata = |path: &[&str]| at(object, &["metadata"]).and_then(|of| given(of, path)).cloned();
+            let made_by =
+                [claim_policy::POLICY_LABEL, grant_policy::PLAN_LABEL].map(|label| metadata(&["labels", label]));
+            (object.get("spec").cloned(), metadata(&["ownerReferences"]), metadata(&["finalizers"]), made_by)
+        };
+        let is_same = change.new.is_some_and(|new| !change.old.is_null() && of_life(change.old) == of_life(new));
         let entities = both()
             .filter(|_| !is_same)
             .filter_map(|grant| entity::Entity::referred(given(grant, &["spec", "resourceRef"])?));
@@ -395,9 +403,24 @@ fn rights(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
         return project.iter().map(|project| right("release", project)).collect();
     }
     if PROJECTS.is(change.resource) || ORGANIZATIONS.is(change.resource) {
-        return rights_of_entity(change);
+        return rights_of_entity(change, world);
     }
     Vec::new()
+}
+
+/// A subnamespace is made with every right there is, for whoever anchored it: it is nobody's way into a project, or into a home.
+fn check_author(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
+    let Some(new) = change.new.filter(|_| change.old.is_null()) else { return Ok(()) };
+    let is_anchored = at(new, &["metadata", "annotations", SUBNAMESPACE_OF]).is_some();
+    if !is_anchored || !change.origin.identity.is_internal() {
+        return Ok(());
+    }
+    match rights(change, view).first() {
+        None => Ok(()),
+        Some(Right { verb, resource, name, .. }) => Err(Refusal::forbidden(format!(
+            "it would be of {name:?}: whoever may {verb} {resource} {name:?} makes the namespace"
+        ))),
+    }
 }
 
 /// Whether a project is there in any way: as an object, by what is granted to it, or by the namespaces it has.
@@ -423,9 +446,15 @@ fn rights_of_definition(old: &Value, new: &Value) -> Vec<Right> {
     rights
 }
 
-/// Whoever may write on a project does not by that join an organization, or leave it, nor choose its plan: both are quota.
-fn rights_of_entity(change: &Change<'_>) -> Vec<Right> {
-    let Some(new) = change.new else { return Vec::new() };
+/// Whoever may write on a project does not by that join an organization, or leave it, nor choose its plan: both are quota. One that
+/// is deleted leaves its organization, and its namespaces may stay; one that is made has those that are there.
+fn rights_of_entity(change: &Change<'_>, world: &dyn World) -> Vec<Right> {
+    let new = change.new.unwrap_or(&Value::Null);
+    let own = entity::Entity::project(change.name);
+    let takes_over = change.old.is_null()
+        && PROJECTS.is(change.resource)
+        && (!entity::Entities::of(world).namespaces(&own.name).is_empty()
+            || !effective::grants_of(&own, world).is_empty());
     let changed = |of: fn(&Value) -> &str| {
         let (old, new) = (of(change.old).to_owned(), of(new).to_owned());
         let both = if old == new { Vec::new() } else { vec![old, new] };
@@ -436,7 +465,7 @@ fn rights_of_entity(change: &Change<'_>) -> Vec<Right> {
     // A plan is left as one likes; what is chosen takes leave.
     let plan = changed(entity::plan_of).filter(|name| name == entity::plan_of(new));
     let plan = plan.map(|name| Right { verb: "use", resource: PLANS.resource(), namespace: String::new(), name });
-    organizations.chain(plan).collect()
+    organizations.chain(plan).chain(takes_over.then(|| right("move", &own))).collect()
 }
 
 fn right(verb: &'static str, entity: &entity::Entity) -> Right {

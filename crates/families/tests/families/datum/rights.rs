@@ -1,5 +1,7 @@
 //! What a write takes of its author besides the right to make it, and whose a home is.
 
+use families::Origin;
+
 use super::*;
 
 fn namespaces() -> GroupResource {
@@ -114,4 +116,67 @@ fn a_home_is_whose_it_was_made_for() {
     assert!(made(&desk).contains(&"web/plan web".to_owned()), "{:?}", made(&desk));
     desk.namespace("web", &[("resources.datumapis.com/project", "other")]);
     assert!(!made(&desk).contains(&"web/plan web".to_owned()), "{:?}", made(&desk));
+}
+
+#[test]
+fn what_decides_about_a_grant_s_life_takes_leave_to_grant() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+    let stored = desk.projected(&grants(), "proj-abc", "g");
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": kinds::uid::text(ledger::SubjectId(7))}]);
+    for (field, value, asked) in [
+        ("labels", json!({"a": "b"}), ""),
+        ("annotations", json!({"a": "b"}), ""),
+        // It would be collected, by who has every right; it would stay for as long as somebody likes; it would go with its plan.
+        ("ownerReferences", owner, "grant projects.resources.datumapis.com /proj-abc"),
+        ("finalizers", json!(["example.com/mine"]), "grant projects.resources.datumapis.com /proj-abc"),
+        ("labels", json!({"quota.datumapis.com/plan": "p"}), "grant projects.resources.datumapis.com /proj-abc"),
+    ] {
+        let mut changed = stored.clone();
+        changed["metadata"][field] = value;
+        let mut rights = desk.rights(&grants(), "proj-abc", "g", Some(&changed));
+        rights.dedup();
+        assert_eq!(rights.join(", "), asked, "{changed}");
+    }
+}
+
+#[test]
+fn a_project_leaves_no_organization_and_takes_over_no_namespace_by_being_made_anew() {
+    let mut desk = desk();
+    let new = json!({"spec": {}});
+    desk.apply(&projects(), "", "web", json!({"spec": {"organizationRef": {"name": "acme"}}})).unwrap();
+    desk.apply(&projects(), "", "free", new.clone()).unwrap();
+    assert_eq!(desk.rights(&projects(), "", "web", None), ["move organizations.resources.datumapis.com /acme"]);
+    assert_eq!(desk.rights(&projects(), "", "free", None), Vec::<String>::new());
+    let asks = |desk: &Desk, name: &str| desk.rights(&projects(), "", name, Some(&new)).join(", ");
+    let of = |project: &str| format!("move projects.resources.datumapis.com /{project}");
+    assert_eq!(asks(&desk, "new"), "");
+    assert_eq!(asks(&desk, "proj-abc"), of("proj-abc"), "somebody's namespace is called so");
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "granted", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+    assert_eq!(asks(&desk, "granted"), of("granted"));
+    desk.delete(&projects(), "", "web").unwrap();
+    assert_eq!(asks(&desk, "web"), of("web"), "its namespace was left behind");
+}
+
+#[test]
+fn a_subnamespace_is_nobody_s_way_into_a_project() {
+    let mut desk = desk();
+    desk.namespace("bank-1", &[("resources.datumapis.com/project", "bank")]);
+    let anchors = resource("subnamespaceanchors.hnc.x-k8s.io");
+    let anchored = json!({"metadata": {"annotations": {"hnc.x-k8s.io/subnamespace-of": "proj-abc"}}});
+    for (name, is_made) in [("bank", false), ("new", true)] {
+        desk.origin = Origin::default();
+        desk.apply(&anchors, "proj-abc", name, json!({"spec": {}})).unwrap();
+        // As whoever plants it, who may everything.
+        desk.origin = Origin::internal("anchors");
+        match desk.apply(&namespaces(), "", name, anchored.clone()) {
+            Ok(()) => assert!(is_made, "{name}"),
+            Err(why) => {
+                assert!(
+                    !is_made && why.contains("whoever may move projects.resources.datumapis.com \"bank\""),
+                    "{why}"
+                );
+            }
+        }
+    }
 }
