@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kinds::field_error::{FieldError, Path};
 use kinds::fields::{at, given, items, text};
+use ledger::CHARGE_MAX;
 use quantity::Amount;
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ const DIMENSIONS_MAX: usize = 32;
 /// No quantity is longer.
 pub const QUANTITY_BYTES_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 253;
+/// No definition allows a dimension with a longer name: a prefix, a slash and 63 bytes.
+const KEY_BYTES_MAX: usize = NAME_BYTES_MAX + 1 + 63;
 
 /// One resource of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +110,7 @@ impl Request {
         let quantity = given(entry, &["quantity"]).map(as_text).unwrap_or_default();
         let amount = match definition.unit.read(&quantity) {
             Ok(amount) if amount.is_zero() => Err("must be greater than 0".to_owned()),
+            Ok(amount) if amount > CHARGE_MAX => Err("is more than can be counted of one object".to_owned()),
             other => other,
         };
         match amount {
@@ -201,6 +205,9 @@ fn dimensions(given: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldErro
         if is_scope(key) {
             errors
                 .push(FieldError::forbidden(path.key(key), "its value is the project's, and not the claim's to give"));
+        }
+        if key.len() > KEY_BYTES_MAX {
+            errors.push(FieldError::too_long(path, KEY_BYTES_MAX));
         }
         check_value(value.as_str().unwrap_or_default(), &path.key(key), errors);
     }

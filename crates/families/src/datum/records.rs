@@ -17,6 +17,10 @@ use crate::{Book, Change, Record, RefusedNote, View};
 
 /// Longest text of a reason that is kept.
 const MESSAGE_CHARS_MAX: usize = 4096;
+/// How much of what was asked for is written down with a denial: nobody's denials push out those of others.
+const ASKED_BYTES_MAX: usize = 8 * 1024;
+/// How much is told in one entry: a journal takes none that is longer than some times this.
+const LINES_BYTES_MAX: usize = 32 * 1024;
 
 pub fn of_claim(change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
     let denied = denied(change, view.now_ms()).map(|entry| Record { book: Book::Denials, entry });
@@ -40,16 +44,29 @@ fn denied(change: &Change<'_>, now_ms: i64) -> Option<Value> {
         return None;
     }
     let (_, reason, _) = now;
-    Some(json!({
+    let mut left = ASKED_BYTES_MAX;
+    let mut fits = |one: &Value| {
+        let bytes = one.to_string().len();
+        let fits = bytes <= left;
+        left = if fits { left - bytes } else { 0 };
+        fits
+    };
+    let resources = items(new, &["spec", "resources"]);
+    let listed: Vec<&Value> = resources.iter().take_while(|one| fits(one)).collect();
+    let mut entry = json!({
         "time": kinds::time::text(now_ms), "user": change.origin.identity.user, "reason": reason,
         "message": short(text(new, &["status", "message"])),
         "claim": {
             "namespace": change.namespace, "name": change.name, "uid": text(new, &["metadata", "uid"]),
             "generation": at(new, &["metadata", "generation"]),
         },
-        "resourceRef": at(new, &["spec", "resourceRef"]), "resources": at(new, &["spec", "resources"]),
-        "dimensions": at(new, &["spec", "dimensions"]),
-    }))
+        "resourceRef": at(new, &["spec", "resourceRef"]).filter(|one| fits(one)), "resources": listed,
+        "dimensions": at(new, &["spec", "dimensions"]).filter(|one| fits(one)),
+    });
+    if listed.len() < resources.len() {
+        entry["resourcesLeftOut"] = json!(resources.len() - listed.len());
+    }
+    Some(entry)
 }
 
 /// That a write was refused: an object whose claim does not fit, a claim that does not grow.
@@ -113,13 +130,35 @@ fn told(change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Value> {
             (_, true) => "released",
             _ => "scaled",
         };
-        told.push(json!({
-            "id": format!("{uid}.{revision}.{step}"), "time": kinds::time::text(view.now_ms()), "change": changed,
-            "project": project, "organization": organization,
-            "claim": format!("{}/{}", change.namespace, change.name), "lines": lines,
-        }));
+        for (part, lines) in in_parts(lines).into_iter().enumerate() {
+            let id = match part {
+                0 => format!("{uid}.{revision}.{step}"),
+                part => format!("{uid}.{revision}.{step}-{part}"),
+            };
+            told.push(json!({
+                "id": id, "time": kinds::time::text(view.now_ms()), "change": changed,
+                "project": project, "organization": organization,
+                "claim": format!("{}/{}", change.namespace, change.name), "lines": lines,
+            }));
+        }
     }
     told
+}
+
+/// Lines, as many to an entry as it may have.
+fn in_parts(lines: Vec<Value>) -> Vec<Vec<Value>> {
+    let (mut parts, mut bytes): (Vec<Vec<Value>>, usize) = (Vec::new(), 0);
+    for line in lines {
+        bytes += line.to_string().len();
+        match parts.last_mut().filter(|_| bytes <= LINES_BYTES_MAX) {
+            Some(part) => part.push(line),
+            None => {
+                bytes = line.to_string().len();
+                parts.push(vec![line]);
+            }
+        }
+    }
+    parts
 }
 
 fn differences(from: &Has, to: &Has, catalog: &Catalog) -> Vec<Value> {

@@ -251,6 +251,18 @@ fn what_is_wrong_is_refused_with_its_place() {
 }
 
 #[test]
+fn nothing_is_granted_that_could_not_be_counted() {
+    let mut desk = desk();
+    let limits = [limit(COUNT, &[("unlimited", json!({}))]), limit(MEMORY, &[("4", json!({}))])];
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &limits)).unwrap();
+    for (name, quantity) in [(COUNT, "9e28"), (COUNT, "80000000000E"), (MEMORY, "100Ei")] {
+        assert_eq!(desk.ask("huge", &[(name, quantity)], json!({})), "Denied/InvalidQuantity", "{quantity}");
+    }
+    assert_eq!(desk.ask("large", &[(COUNT, "70E")], json!({})), "Granted/QuotaAvailable");
+    assert_eq!(desk.drawn("project-proj-abc", COUNT), "70000000000000000000/unlimited");
+}
+
+#[test]
 fn nobody_grants_a_claim_by_writing_its_status() {
     let mut desk = desk();
     desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("4", json!({}))])])).unwrap();
@@ -289,6 +301,9 @@ fn no_text_is_told_again_that_is_longer_than_what_it_means() {
         let refused = desk.apply(&claims(), "proj-abc", "long", asked).unwrap_err();
         assert!(refused.contains(&format!("{field}: Too long")), "{refused}");
     }
+    let refused =
+        desk.apply(&claims(), "proj-abc", "long", claim(&[(CPU, "1")], json!({"k".repeat(400): "v"}))).unwrap_err();
+    assert!(refused.contains("spec.dimensions: Too long"), "{refused}");
     let large = grant("Project", "proj-abc", &[limit(CPU, &[(&long, json!({}))])]);
     let refused = desk.apply(&grants(), "proj-abc", "g", large).unwrap_err();
     assert!(refused.contains("spec.limits[0].buckets[0].value: Too long"), "{refused}");

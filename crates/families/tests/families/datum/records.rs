@@ -93,6 +93,32 @@ fn ids_are_of_the_write_and_of_nothing_else() {
 }
 
 #[test]
+fn what_is_asked_for_at_length_is_written_down_all_the_same() {
+    let mut desk = desk();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("100", json!({}))])])).unwrap();
+    // Quotes are twice as long where they are written down.
+    let long = "\"".repeat(253);
+    let of = |quantity: &str| {
+        let dimensions = |number: usize| json!({LOCATION: format!("{number:02}"), TYPE: long});
+        let one = |number| json!({"name": CPU, "quantity": quantity, "dimensions": dimensions(number)});
+        let mut claim = claim(&[], json!({}));
+        claim["spec"]["resources"] = (0..64).map(one).collect();
+        claim
+    };
+    desk.apply(&claims(), "proj-abc", "fits", of("1")).unwrap();
+    let told = desk.book(Book::Outbox);
+    let ids: std::collections::BTreeSet<String> = told.iter().map(|entry| entry["id"].to_string()).collect();
+    let lines = told.iter().flat_map(|entry| entry["lines"].as_array().unwrap());
+    assert_eq!((lines.count(), ids.len()), (64, told.len()), "each line is told once");
+    assert!(told.len() > 1 && told.iter().all(|entry| entry.to_string().len() < 40_000), "{}", told.len());
+    desk.apply(&claims(), "proj-abc", "large", of("2")).unwrap();
+    let denials = desk.book(Book::Denials);
+    let (listed, left_out) = (denials[0]["resources"].as_array().unwrap().len(), &denials[0]["resourcesLeftOut"]);
+    assert_eq!((denials.len(), &json!(64 - listed)), (1, left_out));
+    assert!(listed > 0 && denials[0].to_string().len() < 16_000, "{listed}");
+}
+
+#[test]
 fn every_denial_is_written_down_once_and_outlives_the_claim() {
     let mut desk = desk();
     assert_eq!(desk.ask("a", &[(CPU, "11")], json!({})), "Denied/QuotaExceeded");
