@@ -219,6 +219,11 @@ pub fn exceeds(
 fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str) {
     let generation = at(claim, &["metadata", "generation"]).filter(|generation| generation.is_i64());
     let same_generation = generation == status.get("observedGeneration");
+    // So is what was granted to another project before.
+    let same_project = match (state, status.get("project")) {
+        (State::Granted { project, .. }, Some(before)) => before == project,
+        _ => true,
+    };
     if let Some(generation) = generation {
         status.insert("observedGeneration".into(), generation.clone());
     }
@@ -266,7 +271,7 @@ fn fill(status: &mut Map<String, Value>, claim: &Value, state: &State, now: &str
         .map(|(kind, status, reason, message)| {
             let mut condition = conditions::condition(kind, status, reason, message);
             // What is granted anew, though it was granted before, is granted now.
-            let known = conditions::find(&before, kind).filter(|_| same_generation);
+            let known = conditions::find(&before, kind).filter(|_| same_generation && same_project);
             conditions::since(&mut condition, "lastTransitionTime", known, &["status", "reason"], now);
             if let Some(generation) = generation {
                 condition["observedGeneration"] = generation.clone();

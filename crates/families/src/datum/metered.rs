@@ -343,17 +343,25 @@ fn shown_by_meter(entity: &Entity, bucket: &BucketAccount, before_ms: i64, view:
         // Of thousands of claims few are others than when the meter was asked last.
         let read = |claim: &Value| -> Parsed { Arc::new(granted_since(claim)) };
         let since = view.parsed_one(&CLAIMS.resource(), &holder.namespace, &holder.name, &read);
-        let since = since.and_then(|since| *since.downcast_ref::<Option<i64>>()?);
+        let since = since.as_ref().and_then(|since| since.downcast_ref::<Option<Since>>()?.as_ref());
+        // One that says yet that it is another project's has just come.
+        let since = since.filter(|since| entity.level == Level::Organization || since.project == entity.name);
         // Times are written in seconds: it may have been at the end of that one.
-        if since.is_some_and(|since| since.saturating_add(999) <= before_ms) {
+        if since.is_some_and(|since| since.at_ms.saturating_add(999) <= before_ms) {
             shown = shown.checked_add(holder.amount).unwrap_or(shown);
         }
     }
     shown
 }
 
-/// Since when a claim is granted.
-fn granted_since(claim: &Value) -> Option<i64> {
+/// Since when a claim is granted, and to which project.
+struct Since {
+    at_ms: i64,
+    project: String,
+}
+
+fn granted_since(claim: &Value) -> Option<Since> {
     let granted = kinds::conditions::of(claim, "Granted").filter(|one| one["status"] == "True")?;
-    kinds::time::read_ms(granted["lastTransitionTime"].as_str()?)
+    let at_ms = kinds::time::read_ms(granted["lastTransitionTime"].as_str()?)?;
+    Some(Since { at_ms, project: text(claim, &["status", "project"]).to_owned() })
 }

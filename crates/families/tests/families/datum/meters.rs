@@ -241,3 +241,26 @@ fn a_grant_tells_whether_its_usage_is_known() {
     let refused = desk.apply(&definitions(), "", "cpu", odd).unwrap_err();
     assert!(refused.contains("spec.usageSource.cache: Unsupported value"), "{refused}");
 }
+
+#[test]
+fn what_moves_to_a_project_is_new_to_a_meter_that_lags() {
+    const PROJECT: &str = "resources.datumapis.com/project";
+    let mut desk = desk();
+    desk.namespace("extra", &[(PROJECT, "other")]);
+    desk.apply(&grants(), "extra", "g", grant("Project", "other", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+    let mut object = desk.projected(&effective(), "", "project-other");
+    object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": "0", "takenAtMs": 0}]);
+    desk.apply(&effective(), "", "project-other", object).unwrap();
+    desk.apply(&claims(), "extra", "c", claim(&[(CPU, "5")], json!({}))).unwrap();
+    assert_eq!(desk.phase("extra", "c"), "Granted/QuotaAvailable");
+    // Five are used here that nobody claimed, and the five that come the meter does not know yet.
+    desk.now_ms = 60_000;
+    desk.namespace("extra", &[(PROJECT, "proj-abc")]);
+    desk.measured(5);
+    assert_eq!(desk.ask("more", &[(CPU, "1")], json!({})), "Denied/QuotaExceeded");
+    assert!(desk.message("proj-abc", "more").ends_with("requested 1, used 10, limit 10"));
+    // Once it does they are no more than they are.
+    desk.now_ms = 62_000;
+    desk.measured(5);
+    assert_eq!(desk.phase("proj-abc", "more"), "Granted/QuotaAvailable");
+}
