@@ -3,6 +3,7 @@
 //! There is one way in ([`Engine::put_in_force`]), at a start as at any other moment: afterwards the policy has exactly
 //! the accounts it lists, in their order, and parts of no others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use families::{Change, Plural, PolicyObject, Uncompiled, holds};
@@ -176,8 +177,12 @@ impl Engine {
             Some((before, false)) => self.looked_at_by(before.rules.iter().chain(&after.rules)),
             Some((before, true)) if before.fingerprint == after.fingerprint => Places::new(),
             Some((before, true)) => {
-                let left = before.rules.iter().filter(|rule| !after.rules.iter().any(|other| rule.is(other)));
-                let new = after.rules.iter().filter(|rule| !before.rules.iter().any(|other| rule.is(other)));
+                let (known, stays) = (by_namespace(&before.rules), by_namespace(&after.rules));
+                let is_among = |all: &ByNamespace<'_>, rule: &Rule| {
+                    all.get(namespace_of(rule)).is_some_and(|some| some.iter().any(|other| rule.is(other)))
+                };
+                let left = before.rules.iter().filter(|rule| !is_among(&stays, rule));
+                let new = after.rules.iter().filter(|rule| !is_among(&known, rule));
                 self.looked_at_by(left.chain(new))
             }
         }
@@ -303,6 +308,23 @@ impl Engine {
             self.close_unlisted(&policy);
         }
     }
+}
+
+/// Rules by the namespace that they look into; "" for those that look into several, or none. A policy may have one for each of
+/// thousands.
+type ByNamespace<'a> = HashMap<&'a str, Vec<&'a Rule>>;
+
+fn namespace_of(rule: &Rule) -> &str {
+    match &rule.reach {
+        Reach::Namespace(namespace) => namespace,
+        _ => "",
+    }
+}
+
+fn by_namespace(rules: &[Rule]) -> ByNamespace<'_> {
+    let mut all = ByNamespace::new();
+    rules.iter().for_each(|rule| all.entry(namespace_of(rule)).or_default().push(rule));
+    all
 }
 
 fn account_key(policy: &Arc<str>, resource: &Arc<str>) -> AccountKey {

@@ -50,7 +50,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it is this very rule, taken over.
+    /// Whether it is this very rule, taken over, or made of the same.
     pub fn is(&self, other: &Rule) -> bool {
         let same_reach = match (&self.reach, &other.reach) {
             (Reach::Namespace(one), Reach::Namespace(other)) => one == other,
@@ -58,7 +58,13 @@ impl Rule {
             (Reach::Cluster, Reach::Cluster) => true,
             _ => false,
         };
-        same_reach && Arc::ptr_eq(&self.measure, &other.measure) && self.resources == other.resources
+        let same_measure = || {
+            let (one, other) = (self.measure.essence(), other.measure.essence());
+            !one.is_empty() && one == other
+        };
+        same_reach
+            && self.resources == other.resources
+            && (Arc::ptr_eq(&self.measure, &other.measure) || same_measure())
     }
 }
 

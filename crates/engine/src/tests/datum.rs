@@ -76,3 +76,31 @@ fn grants_that_are_still_to_be_made_limit_from_their_first_moment_and_are_made_a
     assert_eq!(made(&bench), 12);
     bench.audit();
 }
+
+#[test]
+fn whoever_joins_an_organization_has_nobody_else_counted_again() {
+    let mut bench = bench();
+    let of_acme = || json!({"organizationRef": {"name": "acme"}});
+    for name in ["a1", "a2", "a3"] {
+        bench.project(name, of_acme());
+    }
+    let granted = json!({"spec": {"resourceRef": {"kind": "Organization", "name": "acme"}, "limits": limits("10")}});
+    bench.create(QUOTA, "resourcequotagrants", "a1", "g", granted).unwrap();
+    for name in ["a1", "a2", "a3"] {
+        assert_eq!(bench.phase_of_claim(name, "c", "2"), "Granted");
+    }
+    let compiled = |bench: &Bench| {
+        let policy = policy_name(&GroupResource::new(QUOTA, "effectivequotagrants"), "", "organization-acme");
+        let rulebook = &bench.desk.engine.rulebook;
+        rulebook.compiled(rulebook.id(&policy).unwrap()).unwrap().clone()
+    };
+    let before = compiled(&bench);
+    bench.project("a4", of_acme());
+    bench.create("", "namespaces", "", "more", json!({"labels": {PROJECT: "a2"}})).unwrap();
+    let places = bench.desk.engine.moved_places(Some(&before), &compiled(&bench));
+    let namespaces: Vec<&str> = places.iter().map(|(_, namespace)| &**namespace).collect();
+    assert_eq!(namespaces, ["a4", "more"]);
+    assert_eq!(bench.phase_of_claim("a4", "c", "5"), "Denied");
+    assert_eq!(bench.phase_of_claim("more", "c", "4"), "Granted");
+    bench.audit();
+}

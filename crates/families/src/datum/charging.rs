@@ -35,10 +35,14 @@ pub fn compile(policy: &PolicyObject<'_>, world: &dyn World) -> Compiled {
         until_ms = until_ms.into_iter().chain(allowed.until_ms).min();
         accounts.push(account(bucket.name.clone(), allowed.limit, text));
     }
+    let shared = table.fingerprint_of_all();
     let rule = |namespace: &String| Rule {
         resources: vec![CLAIM_RESOURCE.resource()],
         reach: Reach::Namespace(namespace.as_str().into()),
-        measure: Arc::new(ClaimRule { table: table.clone() }),
+        measure: Arc::new(ClaimRule {
+            table: table.clone(),
+            essence: [&*shared, &table.fingerprint_of(namespace)].concat(),
+        }),
     };
     Compiled {
         accounts,
@@ -51,6 +55,8 @@ pub fn compile(policy: &PolicyObject<'_>, world: &dyn World) -> Compiled {
 /// What a claim is charged by one grant.
 struct ClaimRule {
     table: Arc<Table>,
+    /// All that decides what is charged in its namespace: others that come and go are nothing to it.
+    essence: Vec<u8>,
 }
 
 const UNCOVERED_AT: usize = 0;
@@ -59,6 +65,10 @@ const CLAIMS_AT: usize = 1;
 impl Measure for ClaimRule {
     fn may_change_with_time(&self, _text: &str) -> bool {
         false
+    }
+
+    fn essence(&self) -> &[u8] {
+        &self.essence
     }
 
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {

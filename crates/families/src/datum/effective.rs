@@ -135,12 +135,18 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
 /// Of a project that changed its organization is told, and the other way round; of namespaces that came, whoever had them.
 fn follow_each_other(change: &Change<'_>, view: &dyn View, found: &mut BTreeSet<Entity>) {
     let both = [Some(change.old), change.new].into_iter().flatten();
-    for object in both.clone() {
+    for object in both {
         let organization = text(object, &["spec", "organization"]);
         found.extend((!organization.is_empty()).then(|| Entity::organization(organization)));
-        let projects = items(object, &["spec", "projects"]).iter().map(|one| Entity::project(text(one, &["name"])));
-        found.extend(projects);
     }
+    // Of what an organization says a project believes what is said of it, and which resources are limited.
+    fn projects(object: &Value) -> BTreeMap<&str, &Value> {
+        items(object, &["spec", "projects"]).iter().map(|one| (text(one, &["name"]), one)).collect()
+    }
+    let (before, after) = (projects(change.old), change.new.map(projects).unwrap_or_default());
+    let is_same = change.new.is_some_and(|new| listed(change.old) == listed(new));
+    let concerned = before.keys().chain(after.keys()).filter(|name| !is_same || before.get(*name) != after.get(*name));
+    found.extend(concerned.map(|name| Entity::project(name)));
     let namespaces = |object: &Value| -> BTreeSet<String> {
         let listed = items(object, &["spec", "namespaces"]).iter();
         listed.filter_map(|one| one.as_str().map(str::to_owned)).collect()

@@ -264,6 +264,18 @@ impl Table {
 
     /// All that decides what is charged, and nothing that only decides how much may be.
     pub fn fingerprint(&self) -> Vec<u8> {
+        let mut said = self.fingerprint_of_all();
+        self.namespaces.keys().for_each(|namespace| said.extend(self.fingerprint_of(namespace)));
+        said
+    }
+
+    /// What of that is about one namespace alone.
+    pub fn fingerprint_of(&self, namespace: &str) -> Vec<u8> {
+        format!("\n{namespace:?} {:?}", self.namespaces.get(namespace)).into_bytes()
+    }
+
+    /// What of that is about all of them.
+    pub fn fingerprint_of_all(&self) -> Vec<u8> {
         let mut said = String::new();
         for (name, limited) in &self.resources {
             let buckets = limited.buckets.iter().map(|bucket| format!("{}@{}", bucket.selector.text(), bucket.index));
@@ -272,13 +284,12 @@ impl Table {
             said.push_str(&format!("{name}\0{:?}\0{}\0{is_whole}\0{buckets:?}\n", limited.policy, limited.is_granted));
         }
         said.push_str(&format!(
-            "{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+            "{:?}{:?}{:?}{:?}{:?}{:?}",
             self.organization,
             self.organization_limits,
             self.unsettled,
             self.grants,
             self.organization_grants,
-            self.namespaces,
             self.meanings()
         ));
         said.into_bytes()
