@@ -23,6 +23,7 @@ pub mod registration;
 pub mod review;
 pub mod run;
 pub mod sight;
+mod sent;
 pub mod watch;
 mod watches;
 pub mod webhook;

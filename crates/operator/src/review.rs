@@ -2,12 +2,15 @@
 
 use engine::{Draft, ObjectKey};
 use families::{Identity, Origin};
+use kinds::bounds::{DEPTH_MAX, VALUES_MAX, is_text_deeper};
 use rules::GroupResource;
 use rules::cel::Foresight;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::core::{Review, Wanted};
+use crate::sent::Named;
 use crate::sight::{slim, version_of};
 use crate::words::No;
 
@@ -30,9 +33,9 @@ pub struct Request {
     namespace: String,
     operation: String,
     #[serde(default)]
-    object: Value,
+    object: Option<Box<RawValue>>,
     #[serde(default)]
-    old_object: Value,
+    old_object: Option<Box<RawValue>>,
     #[serde(default)]
     dry_run: Option<bool>,
     #[serde(default)]
@@ -69,7 +72,7 @@ impl Request {
         if self.operation != "CREATE" && self.operation != "UPDATE" {
             return Ok(None);
         }
-        let object = self.object.take();
+        let object = read(self.object.take().as_deref())?;
         let metadata = |field: &str| object["metadata"][field].as_str().filter(|text| !text.is_empty());
         let name = metadata("name").unwrap_or(&self.name);
         if name.is_empty() {
@@ -77,7 +80,7 @@ impl Request {
         }
         let base = match self.operation.as_str() {
             "CREATE" => 0,
-            _ => version_of(&self.old_object).map_err(|error| No::bad_request(format!("the old object {error}")))?,
+            _ => version_of_text(self.old_object.as_deref())?,
         };
         let resource = GroupResource::new(&self.resource.group, &self.resource.resource);
         // Of a namespace it is said that it is in itself.
@@ -107,6 +110,44 @@ impl Request {
         let dry_run = self.dry_run.unwrap_or(false);
         Ok(Some(Review { key, wanted, base, dry_run, now_ms, foresight: Foresight::Asked, origin }))
     }
+}
+
+/// What nests deeper, or has more parts, than anything that is counted here is refused where it is counted.
+fn read(object: Option<&RawValue>) -> Result<Value, No> {
+    let text = object.map_or("null", RawValue::get);
+    let parts = text.bytes().filter(|byte| matches!(byte, b',' | b'{' | b'[')).count();
+    if parts > VALUES_MAX && has_more_values(text, VALUES_MAX) {
+        return Err(No::bad_request(format!("the object has more than {VALUES_MAX} values, and is not counted")));
+    }
+    if is_text_deeper(text.as_bytes(), DEPTH_MAX) {
+        return Err(No::bad_request(format!("the object nests deeper than {DEPTH_MAX} levels, and is not counted")));
+    }
+    serde_json::from_str(text).map_err(|error| No::bad_request(format!("the object cannot be read: {error}")))
+}
+
+/// Whether a text that is JSON has more values than this, told by what stands between and around them.
+fn has_more_values(text: &str, most: usize) -> bool {
+    let (mut values, mut in_string) = (0_usize, false);
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' if in_string => {
+                bytes.next();
+            }
+            b'"' => in_string = !in_string,
+            b',' | b'{' | b'[' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values > most
+}
+
+/// Of the old object nothing else is looked at.
+fn version_of_text(object: Option<&RawValue>) -> Result<u64, No> {
+    let named = object.and_then(|text| serde_json::from_str::<Named>(text.get()).ok());
+    let version = named.and_then(|named| named.metadata.resource_version).unwrap_or_default();
+    let object = json!({"metadata": {"resourceVersion": version}});
+    version_of(&object).map_err(|error| No::bad_request(format!("the old object {error}")))
 }
 
 /// The answer to a call.

@@ -61,6 +61,16 @@ fn what_cannot_be_counted_is_refused_with_why() {
     let no_version = json!({"metadata": {"name": "x"}});
     assert!(read(&call("UPDATE", object, no_version)).unwrap_err().message.contains("resourceVersion"));
     assert!(Request::read(b"{}").is_err() && Request::read(b"nothing").is_err());
+    // What is not read as it is, is not counted.
+    let deep = serde_json::to_string(&value(&map("x"), 10, 0, json!({"data": "DEEP"}))).unwrap();
+    let deep = deep.replace("\"DEEP\"", &format!("{}{}", "[".repeat(5_000), "]".repeat(5_000)));
+    let asked = |object: &str| {
+        let asked = call("CREATE", json!("OBJECT"), Value::Null).to_string().replace("\"OBJECT\"", object);
+        Request::read(asked.as_bytes()).unwrap().into_review(0)
+    };
+    assert!(asked(&deep).unwrap_err().message.contains("nests deeper"));
+    let wide = serde_json::to_string(&value(&map("x"), 10, 0, json!({"data": vec![0; 300_000]}))).unwrap();
+    assert!(asked(&wide).unwrap_err().message.contains("values"));
     let mut nameless = call("CREATE", json!({"metadata": {}}), Value::Null);
     nameless["request"]["name"] = json!("");
     assert_eq!(read(&nameless).unwrap_err().code, 400);
@@ -92,7 +102,8 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     };
     let address = Address::Service { namespace: "quota".into(), name: "bursar".into(), port: 443 };
     let everywhere = Asked { served: served.clone(), within: None };
-    let written = configuration("one", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
+    let written =
+        configuration("one", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
     let webhook = &written["webhooks"][0];
     assert_eq!(
         webhook["rules"],
