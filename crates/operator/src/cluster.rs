@@ -1,13 +1,15 @@
 //! The cluster's API server, as far as it is asked about resources by name: which version of a resource is served, under which
 //! path its objects are, and one of them.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use http::{Method, Request};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 use kube::core::ApiResource;
 use rules::GroupResource;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -40,6 +42,30 @@ impl Served {
         }
     }
 
+    /// What a list of one version's resources says of this one.
+    pub fn among(listed: &APIResourceList, resource: &GroupResource) -> Option<Served> {
+        let plural = &*resource.resource;
+        let main = listed.resources.iter().find(|one| one.name == plural)?;
+        if !main.verbs.iter().any(|verb| verb == "watch") || !main.verbs.iter().any(|verb| verb == "list") {
+            return None;
+        }
+        let subresources = listed.resources.iter().filter_map(|one| {
+            let subresource = one.name.strip_prefix(plural)?.strip_prefix('/')?;
+            let writes = one.verbs.iter().any(|verb| verb == "update" || verb == "patch");
+            // A status tells what happened, and who finalizes a namespace ends it: neither is asked about.
+            let tells = subresource == "status" || subresource == "finalize";
+            let says = subresource == "scale" || (one.kind == main.kind && !tells);
+            (writes && says).then(|| subresource.to_owned())
+        });
+        Some(Served {
+            resource: resource.clone(),
+            version: listed.group_version.rsplit('/').next().unwrap_or_default().to_owned(),
+            kind: main.kind.clone(),
+            namespaced: main.namespaced,
+            subresources: subresources.collect(),
+        })
+    }
+
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let root = if self.resource.group.is_empty() { "/api/" } else { "/apis/" };
         let within = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
@@ -47,46 +73,53 @@ impl Served {
     }
 }
 
-/// How the cluster serves a resource, in the version that it prefers; none where it does not, or where it cannot be watched.
+/// How the cluster serves a resource, in the version that it prefers of those that have it; none where it does not, or where it
+/// cannot be watched.
 pub async fn served(client: &Client, resource: &GroupResource) -> Result<Option<Served>, kube::Error> {
-    let path = if resource.group.is_empty() {
-        "/api/v1".to_owned()
-    } else {
-        let group: Option<Value> = found(call(client, Method::GET, &format!("/apis/{}", resource.group), None).await)?;
-        let preferred = group.as_ref().and_then(|group| group.pointer("/preferredVersion/groupVersion")?.as_str());
-        let Some(preferred) = preferred else { return Ok(None) };
-        format!("/apis/{preferred}")
-    };
-    // A group may be told before what is in it.
-    let Some(listed) = found(call(client, Method::GET, &path, None).await)? else { return Ok(None) };
-    let listed: APIResourceList = serde_json::from_value(listed).map_err(kube::Error::SerdeError)?;
-    let plural = &*resource.resource;
-    let Some(main) = listed.resources.iter().find(|one| one.name == plural) else { return Ok(None) };
-    if !main.verbs.iter().any(|verb| verb == "watch") || !main.verbs.iter().any(|verb| verb == "list") {
-        return Ok(None);
+    let mut unanswered = None;
+    for path in versions(client, &resource.group).await? {
+        // A group may be told before what is in it.
+        let listed = match found(call::<APIResourceList>(client, Method::GET, &path, None).await) {
+            Ok(Some(listed)) => listed,
+            Ok(None) => continue,
+            // Another version may answer, and have it.
+            Err(error) => {
+                unanswered.get_or_insert(error);
+                continue;
+            }
+        };
+        if let Some(served) = Served::among(&listed, resource) {
+            return Ok(Some(served));
+        }
     }
-    let subresources = listed.resources.iter().filter_map(|one| {
-        let subresource = one.name.strip_prefix(plural)?.strip_prefix('/')?;
-        let writes = one.verbs.iter().any(|verb| verb == "update" || verb == "patch");
-        // A status tells what happened, and is not asked about.
-        let says = subresource == "scale" || (one.kind == main.kind && subresource != "status");
-        (writes && says).then(|| subresource.to_owned())
-    });
-    let version = listed.group_version.rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(Some(Served {
-        resource: resource.clone(),
-        version,
-        kind: main.kind.clone(),
-        namespaced: main.namespaced,
-        subresources: subresources.collect(),
-    }))
+    unanswered.map_or(Ok(None), Err)
+}
+
+/// Where the versions of a group are, the preferred one first: it need not have all of the group's resources.
+async fn versions(client: &Client, group: &str) -> Result<Vec<String>, kube::Error> {
+    if group.is_empty() {
+        return Ok(vec!["/api/v1".to_owned()]);
+    }
+    let Some(told) = found(call::<APIGroup>(client, Method::GET, &format!("/apis/{group}"), None).await)? else {
+        return Ok(Vec::new());
+    };
+    let preferred = told.preferred_version.into_iter();
+    let mut versions: Vec<String> = preferred.chain(told.versions).map(|one| one.group_version).collect();
+    let mut known = HashSet::new();
+    versions.retain(|version| known.insert(version.clone()));
+    Ok(versions.into_iter().map(|version| format!("/apis/{version}")).collect())
 }
 
 /// How long one request may take: whoever waits for it sees nothing meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One request, with a JSON body where there is one.
-pub async fn call(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
+pub async fn call<T: DeserializeOwned>(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<T, kube::Error> {
     let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
     let content_type = match (&method, path.contains("fieldManager=")) {
         (&Method::PATCH, true) => "application/apply-patch+yaml",

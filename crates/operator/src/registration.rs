@@ -17,6 +17,8 @@ pub const CONFIGURATION: &str = "bursar-quota";
 /// Where all of them are.
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 /// How it is called in refusals: `admission webhook "quota.bursar.dev" denied the request`.
+/// Where the definitions of kinds are.
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub const WEBHOOK: &str = "quota.bursar.dev";
 /// How long the API server waits for an answer. One takes a commit; longer means that something is wrong, and that whoever waits
 /// is told so soon.
@@ -197,12 +199,12 @@ fn names(rule: &Value, part: &str, name: &str) -> bool {
 /// Creates the kinds that are missing. One that is there is somebody's own, and stays as it is.
 pub async fn install(client: &Client, definitions: &[Value]) -> Result<(), kube::Error> {
     for definition in definitions {
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-        if found(call(client, Method::GET, &format!("{path}/{name}"), None).await)?.is_some() {
+        let there: Option<Value> = found(call(client, Method::GET, &format!("{DEFINITIONS}/{name}"), None).await)?;
+        if there.is_some() {
             continue;
         }
-        match call(client, Method::POST, path, Some(definition)).await {
+        match call::<Value>(client, Method::POST, DEFINITIONS, Some(definition)).await {
             Ok(_) => tracing::info!(name, "installed a kind"),
             // Somebody was first.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}

@@ -1,5 +1,6 @@
 //! The operator at work: a client of the cluster, a store of its own, the core between them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -198,7 +199,7 @@ impl Lead {
 
         let (sender, mut news) = mpsc::channel(NEWS);
         let directory = Directory::default();
-        let mut watches = Watches::new(client.clone(), directory.clone(), sender);
+        let (mut watches, mut answered) = Watches::new(client.clone(), directory.clone(), sender);
         let (listed, later) = watches.understand(&families, &mut news).await?;
         let core = Core::start(journal, listed, families.clone(), now_ms());
 
@@ -252,7 +253,7 @@ impl Lead {
             let mut wanted = counted.borrow_and_update().clone();
             // Quotas are asked about wherever they are.
             wanted.extend(policies.iter().map(|policy| (policy.clone(), None)));
-            let complete = watches.want(&wanted, looked).await;
+            let complete = watches.want(&wanted, looked);
             if complete || front.is_ready() {
                 let written = registrar.write(&identity, watches.to_ask(&wanted), looked).await;
                 if complete && written && !front.set_ready(true) {
@@ -268,17 +269,25 @@ impl Lead {
                 () = &mut ended => break,
                 _ = looks.tick() => {
                     looked = true;
-                    watches.look_again().await;
+                    watches.look_again();
                     registrar.certificates.look(SystemTime::now());
                 }
                 _ = counted.changed() => {}
                 one = news.recv() => {
                     let Some(one) = one else { break };
                     let (listed, redefined) = match &one {
-                        News::Listed { resource, .. } | News::Blind { resource, .. } => (Some(resource.clone()), Vec::new()),
+                        News::Listed { resource, .. } => (Some(resource.clone()), Vec::new()),
+                        // It may be gone.
+                        News::Blind { resource, .. } => (Some(resource.clone()), vec![resource.clone()]),
                         News::See(seen) => (None, seen.iter().filter_map(Seen::defined).collect()),
                     };
                     tell(&handle, one).await;
+                Some(told) = answered.recv() => {
+                    // What is gone has no objects.
+                    if let Some(resource) = watches.hear(told) {
+                        tell(&handle, News::Listed { resource, names: HashSet::new() }).await;
+                    }
+                }
                     listed.into_iter().for_each(|resource| watches.note_listed(resource));
                     redefined.into_iter().for_each(|resource| watches.doubt(resource));
                 }

@@ -5,18 +5,20 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use families::Families;
+use http::Method;
 use kube::Client;
 use rules::GroupResource;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cluster::{Served, served};
+use crate::cluster::{Served, call, found, served};
 use crate::core::{Counted, Namespaces};
 use crate::guests;
 use crate::push::Directory;
-use crate::registration::Asked;
+use crate::registration::{Asked, DEFINITIONS};
 use crate::run::OperatorError;
+use crate::sent::Named;
 use crate::sight::Seen;
 use crate::watch::{self, News};
 
@@ -28,11 +30,30 @@ const UNANSWERED: Duration = Duration::from_secs(30);
 /// How often it is asked how a kind is served that was redefined.
 const REDEFINED: u32 = 10;
 
+/// How a resource is served.
+#[derive(Debug)]
+pub struct Told {
+    resource: GroupResource,
+    answer: Result<Now, kube::Error>,
+}
+
+#[derive(Debug)]
+enum Now {
+    Served(Served),
+    /// Nobody says so. Where its definition is gone as well, its objects are.
+    Not {
+        is_gone: bool,
+    },
+}
+
 /// Which resources are watched, and how they are served.
 pub struct Watches {
     client: Client,
     directory: Directory,
     news: mpsc::Sender<News>,
+    /// Where answers go to how resources are served, and of which one is under way.
+    answers: mpsc::UnboundedSender<Told>,
+    asking: HashSet<GroupResource>,
     tasks: HashMap<GroupResource, AbortHandle>,
     /// Kinds that were redefined, and how often it is still to be asked how they are served now: the cluster takes a while.
     redefined: HashMap<GroupResource, u32>,
@@ -45,17 +66,27 @@ pub struct Watches {
 }
 
 impl Watches {
-    pub fn new(client: Client, directory: Directory, news: mpsc::Sender<News>) -> Watches {
-        Watches {
+    /// What is answered comes back to [`Watches::hear`]: an API that somebody else serves may take long to answer, and nobody waits for
+    /// it meanwhile.
+    pub fn new(
+        client: Client,
+        directory: Directory,
+        news: mpsc::Sender<News>,
+    ) -> (Watches, mpsc::UnboundedReceiver<Told>) {
+        let (answers, answered) = mpsc::unbounded_channel();
+        let watches = Watches {
             client,
             directory,
             news,
+            answers,
+            asking: HashSet::new(),
             tasks: HashMap::new(),
             redefined: HashMap::new(),
             absent: HashMap::new(),
             listed: HashSet::new(),
             told: HashMap::new(),
-        }
+        };
+        (watches, answered)
     }
 
     /// Lists what it takes to understand policies: that is there before anything else is counted. What came after the lists is
@@ -108,10 +139,72 @@ impl Watches {
             return Ok(true);
         }
         let Some(served) = served(&self.client, resource).await? else { return Ok(false) };
+        self.watch(served);
+        Ok(true)
+    }
+
+    fn watch(&mut self, served: Served) {
+        let resource = served.resource.clone();
         self.directory.write().unwrap_or_else(PoisonError::into_inner).insert(resource.clone(), served.clone());
         let task = tokio::spawn(watch::watch(self.client.clone(), served, self.news.clone()));
-        self.tasks.insert(resource.clone(), task.abort_handle());
-        Ok(true)
+        self.tasks.insert(resource, task.abort_handle());
+    }
+
+    fn stop(&mut self, resource: &GroupResource) {
+        if let Some(task) = self.tasks.remove(resource) {
+            task.abort();
+        }
+        self.listed.remove(resource);
+        self.directory.write().unwrap_or_else(PoisonError::into_inner).remove(resource);
+    }
+
+    fn ask(&mut self, resource: &GroupResource) {
+        if !self.asking.insert(resource.clone()) {
+            return;
+        }
+        let (client, resource, answers) = (self.client.clone(), resource.clone(), self.answers.clone());
+        tokio::spawn(async move {
+            let answer = now(&client, &resource).await;
+            // Nobody listens any more while it is stopping.
+            let _ = answers.send(Told { resource, answer });
+        });
+    }
+
+    /// Takes up how a resource is served; whether it is gone, with all of its objects.
+    pub fn hear(&mut self, told: Told) -> Option<GroupResource> {
+        let Told { resource, answer } = told;
+        self.asking.remove(&resource);
+        match (self.served(&resource), answer) {
+            (Some(known), Ok(Now::Served(now))) if known == now => {}
+            (Some(_), Ok(now)) => {
+                tracing::info!(%resource, "is served otherwise, and watched anew");
+                self.stop(&resource);
+                match now {
+                    Now::Served(now) => self.watch(now),
+                    Now::Not { is_gone } => {
+                        self.absent.insert(resource.clone(), None);
+                        if is_gone {
+                            self.told.remove(&resource);
+                            return Some(resource);
+                        }
+                    }
+                }
+            }
+            (None, Ok(Now::Served(now))) => {
+                self.absent.remove(&resource);
+                self.watch(now);
+            }
+            // What is not there has no objects.
+            (None, Ok(Now::Not { .. })) => drop(self.absent.insert(resource, None)),
+            (known, Err(error)) => {
+                tracing::warn!(%resource, %error, "the cluster does not say how it serves what policies count");
+                if known.is_none() {
+                    let since = self.absent.get(&resource).copied().flatten().unwrap_or_else(Instant::now);
+                    self.absent.insert(resource, Some(since));
+                }
+            }
+        }
+        None
     }
 
     /// All of a resource was told, or that it cannot be.
@@ -129,52 +222,23 @@ impl Watches {
         }
     }
 
-    /// Asks how those are served now. What is served otherwise is watched anew.
-    pub async fn look_again(&mut self) {
+    /// Asks how those are served now.
+    pub fn look_again(&mut self) {
         let doubted: Vec<GroupResource> = self.redefined.keys().cloned().collect();
-        for resource in doubted {
-            self.look_at(&resource).await;
-        }
+        doubted.iter().for_each(|resource| self.ask(resource));
         self.redefined.retain(|_, times| {
             *times -= 1;
             *times > 0
         });
     }
 
-    async fn look_at(&mut self, resource: &GroupResource) {
-        let Some(known) = self.served(resource) else { return };
-        match served(&self.client, resource).await {
-            Ok(now) if now.as_ref() == Some(&known) => return,
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(%resource, %error, "the cluster did not say how it serves a kind that was redefined");
-                return;
-            }
-        }
-        tracing::info!(%resource, "is served otherwise, and watched anew");
-        if let Some(task) = self.tasks.remove(resource) {
-            task.abort();
-        }
-        self.listed.remove(resource);
-        self.directory.write().unwrap_or_else(PoisonError::into_inner).remove(resource);
-    }
-
     /// Watches all of these that the cluster serves; whether all of them were told. Those that it does not serve are asked for again
     /// only where `asks` says so.
-    pub async fn want(&mut self, resources: &Counted, asks: bool) -> bool {
+    pub fn want(&mut self, resources: &Counted, asks: bool) -> bool {
         let mut complete = true;
         for resource in resources.keys() {
             if self.served(resource).is_none() && (asks || !self.absent.contains_key(resource)) {
-                match self.begin(resource).await {
-                    Ok(true) => drop(self.absent.remove(resource)),
-                    // What is not there has no objects.
-                    Ok(false) => drop(self.absent.insert(resource.clone(), None)),
-                    Err(error) => {
-                        tracing::warn!(%resource, %error, "the cluster does not say how it serves what policies count");
-                        let since = self.absent.get(resource).copied().flatten().unwrap_or_else(Instant::now);
-                        self.absent.insert(resource.clone(), Some(since));
-                    }
-                }
+                self.ask(resource);
             }
             complete &= match self.absent.get(resource) {
                 None => self.listed.contains(resource),
@@ -197,4 +261,14 @@ impl Watches {
         };
         counted.iter().filter_map(asked).collect()
     }
+}
+
+async fn now(client: &Client, resource: &GroupResource) -> Result<Now, kube::Error> {
+    if let Some(served) = served(client, resource).await? {
+        return Ok(Now::Served(served));
+    }
+    // While a definition changes there are moments in which nobody serves it.
+    let path = format!("{DEFINITIONS}/{}.{}", resource.resource, resource.group);
+    let definition: Option<Named> = found(call(client, Method::GET, &path, None).await)?;
+    Ok(Now::Not { is_gone: definition.is_none() })
 }

@@ -21,6 +21,7 @@ use operator::sight::Seen;
 mod calls;
 mod cases;
 mod certificates;
+mod cluster;
 mod storm;
 
 fn families() -> Families {

@@ -1,0 +1,111 @@
+//! What is asked of a cluster, and what is written there, on one that has nothing but a few objects.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use http::{Method, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use operator::cluster::served;
+
+use super::*;
+
+/// Objects by their path. What is patched gets the next version; one that rests on another version is refused.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Fake {
+    fn with(objects: &[(&str, Value)]) -> Fake {
+        let fake = Fake::default();
+        objects.iter().for_each(|(path, object)| fake.put(path, object.clone()));
+        fake
+    }
+
+    fn put(&self, path: &str, object: Value) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), object);
+    }
+
+    fn get(&self, path: &str) -> Option<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    fn client(&self) -> Client {
+        let fake = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let fake = fake.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
+                let (code, said) = fake.answer(&parts.method, parts.uri.path(), &body);
+                Ok::<_, std::io::Error>(
+                    Response::builder().status(code).body(Body::from(said.to_string().into_bytes())).unwrap(),
+                )
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
+        let no = |code: u16, reason: &str| {
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
+            (StatusCode::from_u16(code).unwrap(), status)
+        };
+        let there = self.get(path);
+        match (method, there) {
+            (&Method::PATCH, there) => {
+                let mut wanted: Value = serde_json::from_slice(body).unwrap();
+                let version =
+                    there.as_ref().map_or("0", |there| there["metadata"]["resourceVersion"].as_str().unwrap());
+                if wanted["metadata"].get("resourceVersion").is_some_and(|rests_on| rests_on != version) {
+                    return no(409, "Conflict");
+                }
+                wanted["metadata"]["resourceVersion"] = json!((version.parse::<u64>().unwrap() + 1).to_string());
+                self.put(path, wanted.clone());
+                (StatusCode::OK, wanted)
+            }
+            (_, Some(there)) if there["kind"] == "Broken" => no(503, "ServiceUnavailable"),
+            (_, Some(there)) => (StatusCode::OK, there),
+            (_, None) => no(404, "NotFound"),
+        }
+    }
+}
+
+fn resources(version: &str, names: &[(&str, &str)]) -> Value {
+    let resource = |(name, kind): &(&str, &str)| {
+        json!({"name": name, "kind": kind, "singularName": "", "namespaced": true,
+               "verbs": ["list", "watch", "update", "patch"]})
+    };
+    json!({"kind": "APIResourceList", "groupVersion": version, "resources": names.iter().map(resource).collect::<Vec<_>>()})
+}
+
+fn group(name: &str, versions: &[&str]) -> Value {
+    let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = versions.iter().map(version).collect();
+    json!({"kind": "APIGroup", "name": name, "preferredVersion": versions[0], "versions": versions})
+}
+
+#[tokio::test]
+async fn a_kind_is_found_in_whatever_version_of_its_group_has_it() {
+    let fake = Fake::with(&[
+        ("/apis/a.b", group("a.b", &["v2", "v1", "v1alpha1"])),
+        ("/apis/a.b/v2", resources("a.b/v2", &[("farms", "Farm")])),
+        ("/apis/a.b/v1", resources("a.b/v1", &[("farms", "Farm"), ("mills", "Mill"), ("mills/scale", "Scale")])),
+        ("/apis/a.b/v1alpha1", json!({"kind": "Broken"})),
+    ]);
+    let client = fake.client();
+    let version = async |plural: &str| {
+        served(&client, &GroupResource::new("a.b", plural)).await.map(|served| served.map(|served| served.version))
+    };
+    assert_eq!(version("farms").await.unwrap().as_deref(), Some("v2"), "the preferred one");
+    assert_eq!(version("mills").await.unwrap().as_deref(), Some("v1"));
+    version("barns").await.expect_err("the version that does not answer may have it");
+    fake.put("/apis/a.b/v1alpha1", resources("a.b/v1alpha1", &[("barns", "Barn"), ("barns/status", "Barn")]));
+    assert_eq!(version("barns").await.unwrap().as_deref(), Some("v1alpha1"));
+    assert_eq!(version("none").await.unwrap(), None);
+    // Who finalizes a namespace ends it.
+    let core = [("namespaces", "Namespace"), ("namespaces/finalize", "Namespace"), ("namespaces/status", "Namespace")];
+    fake.put("/api/v1", resources("v1", &core));
+    let namespaces = served(&client, &GroupResource::core("namespaces")).await.unwrap().unwrap();
+    assert_eq!(namespaces.subresources, Vec::<String>::new());
+}
