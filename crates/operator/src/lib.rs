@@ -19,6 +19,7 @@ pub mod holds;
 mod journal;
 mod loops;
 pub mod push;
+pub mod registrar;
 pub mod registration;
 pub mod review;
 pub mod run;

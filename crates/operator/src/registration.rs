@@ -60,6 +60,8 @@ impl Address {
 /// Under which annotation the configuration says whose it is.
 const OWNER: &str = "bursar.dev/operator";
 
+/// And which start of it wrote it.
+const LEADER: &str = "bursar.dev/leader";
 /// The configuration as it is in the cluster.
 pub async fn registered(client: &Client) -> Result<Option<Value>, kube::Error> {
     found(call(client, Method::GET, &format!("{CONFIGURATIONS}/{CONFIGURATION}"), None).await)
@@ -103,6 +105,7 @@ const NAMED_MAX: usize = 2_000;
 pub fn configuration(
     identity: &str,
     address: &Address,
+    started: &str,
     authority: &str,
     left_out: &[String],
     resources: &[Asked],
@@ -143,7 +146,7 @@ pub fn configuration(
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": CONFIGURATION, "annotations": {OWNER: identity}},
+        "metadata": {"name": CONFIGURATION, "annotations": {OWNER: identity, LEADER: started}},
         "webhooks": webhooks.collect::<Vec<_>>(),
     })
 }
@@ -161,9 +164,14 @@ fn rule(served: &Served) -> Value {
     })
 }
 
-pub async fn register(client: &Client, configuration: &Value) -> Result<(), kube::Error> {
+/// Writes a configuration over the one that was there, and over no other.
+pub async fn register(client: &Client, configuration: &Value, there: Option<&Value>) -> Result<(), kube::Error> {
     let path = format!("{CONFIGURATIONS}/{CONFIGURATION}?fieldManager=bursar&force=true");
-    call(client, Method::PATCH, &path, Some(configuration)).await.map(drop)
+    let mut written = configuration.clone();
+    if let Some(there) = there {
+        written["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+    }
+    call::<Value>(client, Method::PATCH, &path, Some(&written)).await.map(drop)
 }
 
 /// How long the API server may wait for other webhooks about a resource after this one has answered; by the list of all

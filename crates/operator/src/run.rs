@@ -8,24 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use families::Families;
-use http::Method;
 use kube::Client;
 use rules::GroupResource;
 use sequencer::{Handle, Limits};
-use serde_json::Value;
 use store::{EmbeddedStore, EtcdStore, Store, StoreError, etcd};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::{CertificateError, Certificates, Source};
-use crate::cluster::call;
 use crate::core::{Answer, Command, Core, Counted, Publication};
 use crate::guests;
 use crate::journal::{Journal, JournalError};
 use crate::loops::{self, Clock};
 use crate::push::{self, Directory};
-use crate::registration::{self, Address, Asked};
+use crate::registrar::Registrar;
+use crate::registration::{self, Address};
 use crate::sight::Seen;
 use crate::watch::News;
 use crate::watches::Watches;
@@ -138,7 +136,7 @@ pub async fn run(
         store = open(&config.store) => match store {
             Err(error) => Err(error),
             Ok(store) => {
-                let registrar = Registrar { client: client.clone(), address, certificates, left_out: config.left_out, written: None };
+                let registrar = Registrar::new(client.clone(), address, certificates, config.left_out);
                 let beside_capsule = config.beside_capsule;
                 let lead = Lead { store, at: config.store, client, families, front: front.clone(), registrar, local, beside_capsule };
                 lead.run(&mut stop, told).await
@@ -247,6 +245,7 @@ impl Lead {
         let mut told = Some(told);
         let mut looks = tokio::time::interval(LOOK);
         let mut looked = false;
+        let mut failed = None;
         let ended = running.ending();
         tokio::pin!(ended);
         loop {
@@ -255,7 +254,15 @@ impl Lead {
             wanted.extend(policies.iter().map(|policy| (policy.clone(), None)));
             let complete = watches.want(&wanted, looked);
             if complete || front.is_ready() {
-                let written = registrar.write(&identity, watches.to_ask(&wanted), looked).await;
+                // Every command asks the store, whether or not it has something to keep.
+                let leads = async || handle.submit(Command::See { seen: Vec::new(), now_ms: now_ms() }).await.is_ok();
+                let written = match registrar.write(&identity, leads, watches.to_ask(&wanted), looked).await {
+                    Ok(written) => written,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                };
                 if complete && written && !front.set_ready(true) {
                     tracing::info!("everything was seen; reviews are answered");
                     if let Some(told) = told.take() {
@@ -273,6 +280,12 @@ impl Lead {
                     registrar.certificates.look(SystemTime::now());
                 }
                 _ = counted.changed() => {}
+                Some(told) = answered.recv() => {
+                    // What is gone has no objects.
+                    if let Some(resource) = watches.hear(told) {
+                        tell(&handle, News::Listed { resource, names: HashSet::new() }).await;
+                    }
+                }
                 one = news.recv() => {
                     let Some(one) = one else { break };
                     let (listed, redefined) = match &one {
@@ -282,12 +295,6 @@ impl Lead {
                         News::See(seen) => (None, seen.iter().filter_map(Seen::defined).collect()),
                     };
                     tell(&handle, one).await;
-                Some(told) = answered.recv() => {
-                    // What is gone has no objects.
-                    if let Some(resource) = watches.hear(told) {
-                        tell(&handle, News::Listed { resource, names: HashSet::new() }).await;
-                    }
-                }
                     listed.into_iter().for_each(|resource| watches.note_listed(resource));
                     redefined.into_iter().for_each(|resource| watches.doubt(resource));
                 }
@@ -296,7 +303,8 @@ impl Lead {
         front.set_ready(false);
         tasks.shutdown().await;
         drop(handle);
-        Ok(running.shutdown().await?)
+        running.shutdown().await?;
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -308,74 +316,4 @@ async fn tell(core: &Handle<Command, Answer>, news: News) {
     };
     // Who has stopped is noticed elsewhere.
     let _ = core.submit(command).await;
-}
-
-/// Keeps the registration as it has to be.
-struct Registrar {
-    client: Client,
-    address: Address,
-    certificates: Certificates,
-    left_out: Vec<String>,
-    /// As it was written last, and for whose sake.
-    written: Option<Written>,
-}
-
-struct Written {
-    resources: Vec<Asked>,
-    authorities: String,
-    configuration: Value,
-}
-
-impl Registrar {
-    /// Two operators with a store each would both give the same room.
-    async fn check_alone(&self, identity: &str) -> Result<(), OperatorError> {
-        let registered = registration::registered(&self.client).await?;
-        match registered.as_ref().and_then(registration::owner) {
-            Some(other) if other != identity => Err(OperatorError::Another { other: other.to_owned() }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Two that decide about the same quotas write the same statuses, and one refuses by its own count.
-    async fn check_without_capsule(&self, families: &Families) -> Result<(), OperatorError> {
-        if !families.iter().any(|family| family.manifest().name == "capsule") {
-            return Ok(());
-        }
-        let all = call(&self.client, Method::GET, registration::CONFIGURATIONS, None).await?;
-        match registration::of_capsule(&all) {
-            Some((configuration, webhook)) => Err(OperatorError::BesideCapsule { configuration, webhook }),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes it where it says something else than it should; whether it is as it has to be. Whoever took it away set the cluster
-    /// free, until the next start.
-    async fn write(&mut self, identity: &str, resources: Vec<Asked>, looks: bool) -> bool {
-        let authorities = self.certificates.authorities();
-        let is_same = |written: &&Written| written.resources == resources && written.authorities == authorities;
-        if let Some(written) = self.written.as_ref().filter(is_same) {
-            if !looks {
-                return true;
-            }
-            match registration::registered(&self.client).await {
-                Ok(Some(there)) if !registration::says(&there, &written.configuration) => {
-                    tracing::warn!("somebody changed the registration; it is written again");
-                }
-                Ok(_) | Err(_) => return true,
-            }
-        }
-        let configuration =
-            registration::configuration(identity, &self.address, &authorities, &self.left_out, &resources);
-        match registration::register(&self.client, &configuration).await {
-            Ok(()) => {
-                self.written = Some(Written { resources, authorities, configuration });
-                self.certificates.registered(SystemTime::now());
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the webhook could not be registered, and is tried again");
-                false
-            }
-        }
-    }
 }

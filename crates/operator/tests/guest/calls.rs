@@ -103,7 +103,7 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     let address = Address::Service { namespace: "quota".into(), name: "bursar".into(), port: 443 };
     let everywhere = Asked { served: served.clone(), within: None };
     let written =
-        configuration("one", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
+        configuration("one", "today", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
     let webhook = &written["webhooks"][0];
     assert_eq!(
         webhook["rules"],
@@ -127,7 +127,7 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
         within: Some(namespaces.iter().map(|name| Arc::from(*name)).collect()),
     };
     let asked = [everywhere, there("pods", &["a", "b"]), there("secrets", &["a", "b"]), there("leases", &["a"])];
-    let written = configuration("one", &address, "PEM", &["kube-system".into()], &asked);
+    let written = configuration("one", "today", &address, "PEM", &["kube-system".into()], &asked);
     let told: Vec<(usize, Value)> = written["webhooks"]
         .as_array()
         .unwrap()

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use http::{Method, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
+use operator::certificates::{Certificates, Source};
 use operator::cluster::served;
+use operator::registrar::Registrar;
+use operator::registration::{Address, Asked, CONFIGURATION, CONFIGURATIONS, owner};
+use operator::run::OperatorError;
 
 use super::*;
 
@@ -108,4 +113,84 @@ async fn a_kind_is_found_in_whatever_version_of_its_group_has_it() {
     fake.put("/api/v1", resources("v1", &core));
     let namespaces = served(&client, &GroupResource::core("namespaces")).await.unwrap().unwrap();
     assert_eq!(namespaces.subresources, Vec::<String>::new());
+}
+
+fn registrar(fake: &Fake, host: &str) -> Registrar {
+    let address = Address::Url(format!("https://{host}"));
+    let certificates = Certificates::new(Source::Own, address.names(), SystemTime::now()).unwrap();
+    Registrar::new(fake.client(), address, certificates, vec!["kube-system".into()])
+}
+
+fn asked(plural: &str) -> Vec<Asked> {
+    let served = operator::cluster::Served {
+        resource: GroupResource::core(plural),
+        version: "v1".into(),
+        kind: "Some".into(),
+        namespaced: true,
+        subresources: Vec::new(),
+    };
+    vec![Asked { served, within: None }]
+}
+
+fn path() -> String {
+    format!("{CONFIGURATIONS}/{CONFIGURATION}")
+}
+
+fn plural(fake: &Fake) -> Value {
+    fake.get(&path()).unwrap()["webhooks"][0]["rules"][0]["resources"][0].clone()
+}
+
+#[tokio::test]
+async fn a_leader_that_was_replaced_does_not_write_the_registration_once_more() {
+    let fake = Fake::default();
+    let (mut old, mut new) = (registrar(&fake, "old"), registrar(&fake, "new"));
+    let leads = async || true;
+    assert!(old.write("one", leads, asked("pods"), false).await.unwrap());
+    // The next one knows what is counted since.
+    assert!(new.write("one", leads, asked("secrets"), false).await.unwrap());
+    // The old one wakes up, and its store tells it.
+    assert!(!old.write("one", async || false, asked("pods"), true).await.unwrap());
+    assert_eq!(plural(&fake), "secrets");
+    // Or it stood still between that and its write.
+    let mut newer = registrar(&fake, "newer");
+    let replaced = async || {
+        assert!(newer.write("one", async || true, asked("services"), false).await.unwrap());
+        true
+    };
+    assert!(!old.write("one", replaced, asked("pods"), true).await.unwrap());
+    assert_eq!(plural(&fake), "services");
+    // Whoever leads writes again what somebody changed.
+    let mut changed = fake.get(&path()).unwrap();
+    changed["webhooks"][0]["failurePolicy"] = json!("Ignore");
+    fake.put(&path(), changed);
+    assert!(newer.write("one", leads, asked("services"), true).await.unwrap());
+    assert_eq!(fake.get(&path()).unwrap()["webhooks"][0]["failurePolicy"], "Fail");
+}
+
+#[tokio::test]
+async fn one_of_two_operators_that_decide_apart_ends() {
+    let fake = Fake::default();
+    let (mut one, mut two) = (registrar(&fake, "one"), registrar(&fake, "two"));
+    let leads = async || true;
+    assert!(one.write("one", leads, asked("pods"), false).await.unwrap());
+    // It found nobody when it started.
+    let other = two.write("two", leads, asked("pods"), false).await.expect_err("the other one is registered");
+    assert!(matches!(other, OperatorError::Another { other } if other == "one"));
+    assert_eq!(owner(&fake.get(&path()).unwrap()), Some("one"));
+}
+
+#[tokio::test]
+async fn a_registration_that_was_taken_away_stays_away_until_the_next_start() {
+    let fake = Fake::default();
+    let leads = async || true;
+    let mut registrar_ = registrar(&fake, "one");
+    assert!(registrar_.write("one", leads, asked("pods"), false).await.unwrap());
+    fake.0.lock().unwrap().remove(&path());
+    // Also where quotas count something else meanwhile.
+    for (plural, looks) in [("pods", true), ("secrets", false), ("secrets", true)] {
+        assert!(registrar_.write("one", leads, asked(plural), looks).await.unwrap());
+        assert_eq!(fake.get(&path()), None);
+    }
+    assert!(registrar(&fake, "one").write("one", leads, asked("pods"), false).await.unwrap());
+    assert_eq!(plural(&fake), "pods");
 }
