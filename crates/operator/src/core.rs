@@ -22,7 +22,7 @@ use crate::sight::Seen;
 /// Holds end when they are decided, never by themselves: who is not seen may have been stored all the same.
 const FOREVER_MS: i64 = 100 * 365 * 24 * 60 * 60 * 1000;
 /// Looked for at a time.
-const OVERDUE_MAX: usize = 64;
+const OVERDUE_MAX: usize = 256;
 
 #[derive(Debug)]
 pub enum Command {
@@ -130,6 +130,7 @@ impl Core {
     pub fn start(journal: Journal, listed: Vec<Seen>, families: Families, now_ms: i64) -> Core {
         let Journal { ledger, mut holds, identity } = journal;
         // One that was listed again counts as it was the last time.
+        holds.begin(now_ms);
         let mut latest: HashMap<ObjectKey, Seen> = HashMap::new();
         for one in listed {
             match one.draft {

@@ -5,7 +5,8 @@
 //! for, or somebody else was first, and what was held for cannot be stored any more. A sight at or before the base says nothing.
 //! Several reviews of one object may rest on several bases; the engine holds the larger of all.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use engine::ObjectKey;
 use ledger::SubjectId;
@@ -109,14 +110,35 @@ impl Holds {
         }
     }
 
-    /// Those that were neither granted nor looked for since `before_ms`; from now on they are being looked for.
+    /// Those that were neither granted nor looked for since `before_ms`; from now on they are being looked for. Whoever has waited
+    /// longest in its namespace is first, and the namespaces take turns: nobody's refused writes keep those of others held.
     pub fn overdue(&mut self, before_ms: i64, now_ms: i64, max: usize) -> Vec<(SubjectId, ObjectKey, i64)> {
-        let due = self.held.iter_mut().filter(|(_, held)| held.looked_ms <= before_ms).take(max);
-        due.map(|(uid, held)| {
-            held.looked_ms = now_ms;
-            (*uid, held.key.clone(), held.since_ms)
-        })
-        .collect()
+        let mut waiting: BTreeMap<Arc<str>, Vec<(i64, SubjectId)>> = BTreeMap::new();
+        // A clock that was set back says nothing of how long ago it was.
+        for (uid, held) in self.held.iter().filter(|(_, held)| held.looked_ms <= before_ms || held.looked_ms > now_ms) {
+            waiting.entry(held.key.namespace.clone()).or_default().push((held.looked_ms, *uid));
+        }
+        let mut turns: Vec<(usize, i64, SubjectId)> = Vec::new();
+        for mut of_one in waiting.into_values() {
+            of_one.sort_unstable();
+            turns.extend(of_one.into_iter().enumerate().map(|(turn, (looked_ms, uid))| (turn, looked_ms, uid)));
+        }
+        turns.sort_unstable();
+        let mut due = Vec::with_capacity(turns.len().min(max));
+        for (_, _, uid) in turns.into_iter().take(max) {
+            if let Some(held) = self.held.get_mut(&uid) {
+                held.looked_ms = now_ms;
+                due.push((uid, held.key.clone(), held.since_ms));
+            }
+        }
+        due
+    }
+
+    /// A start knows nothing of the clock of whoever granted them: they are waited for from now on.
+    pub fn begin(&mut self, now_ms: i64) {
+        for held in self.held.values_mut() {
+            (held.since_ms, held.looked_ms) = (now_ms, now_ms);
+        }
     }
 
     /// Rows of what changed since the last time.

@@ -17,7 +17,7 @@ pub mod core;
 pub mod guests;
 pub mod holds;
 mod journal;
-mod loops;
+pub mod loops;
 pub mod push;
 pub mod registrar;
 pub mod registration;

@@ -212,6 +212,15 @@ pub async fn install(client: &Client, definitions: &[Value]) -> Result<(), kube:
         if there.is_some() {
             continue;
         }
+/// How long the API server may wait for a conversion webhook, by its own constant.
+pub const CONVERSION_MS: i64 = 30_000;
+
+/// Whether a definition has somebody convert its objects: the API server asks for that after it has asked here, where an object is
+/// written in another version than it is stored in.
+pub fn is_converted(definition: &Value) -> bool {
+    definition.pointer("/spec/conversion/strategy").and_then(Value::as_str) == Some("Webhook")
+}
+
         match call::<Value>(client, Method::POST, DEFINITIONS, Some(definition)).await {
             Ok(_) => tracing::info!(name, "installed a kind"),
             // Somebody was first.

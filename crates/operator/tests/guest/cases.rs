@@ -261,3 +261,42 @@ fn expressions_that_take_long_are_evaluated_by_whoever_asks() {
     assert_eq!(bench.sums(), (0, 6));
     bench.audit();
 }
+
+#[test]
+fn what_is_held_in_one_namespace_keeps_nobody_elsewhere_from_being_looked_for() {
+    let mut bench = Bench::with_limit(5);
+    let elsewhere = ObjectKey::new(GroupResource::core("namespaces"), "", "b");
+    let policy = ObjectKey::new(quotas(), "b", "amounts");
+    let source = json!({"apiVersion": "v1", "kind": "ConfigMap", "op": "count"});
+    let many = json!({"spec": {"limit": "100000", "sources": [source]}});
+    bench.see(vec![seen(&elsewhere, 4, 3, json!({})), seen(&policy, 5, 4, many)]);
+    for uid in 0..2_000 {
+        let key = ObjectKey::new(GroupResource::core("configmaps"), "b", &format!("m{uid}"));
+        assert!(bench.is_granted(&key, 1_000 + uid, 0, amount(1)));
+    }
+    bench.is_granted(&map("x"), 10, 0, amount(3));
+    let overdue = bench.overdue();
+    assert!(overdue.len() < 2_000 && overdue.iter().any(|one| one.key == map("x")), "{}", overdue.len());
+    // And everybody has a turn in the end.
+    let mut looked: HashSet<SubjectId> = overdue.into_iter().map(|one| one.uid).collect();
+    for _ in 0..20 {
+        looked.extend(bench.overdue().into_iter().map(|one| one.uid));
+    }
+    assert_eq!(looked.len(), 2_001);
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_nothing_held() {
+    let mut bench = Bench::with_limit(5);
+    bench.now_ms = 1_000_000_000;
+    bench.is_granted(&map("x"), 10, 0, amount(3));
+    bench.now_ms = 1_000;
+    assert_eq!(bench.overdue().len(), 1);
+    // Nor does that of whoever led before.
+    bench.now_ms = 1_000_000_000;
+    bench.is_granted(&map("x"), 10, 0, amount(3));
+    bench.now_ms = 1_000;
+    let mut bench = bench.restart(Vec::new(), 5);
+    let began = bench.now_ms;
+    assert_eq!(bench.overdue()[0].since_ms, began);
+}

@@ -9,8 +9,9 @@ use kube::Client;
 use kube::client::Body;
 use operator::certificates::{Certificates, Source};
 use operator::cluster::served;
+use operator::loops::Others;
 use operator::registrar::Registrar;
-use operator::registration::{Address, Asked, CONFIGURATION, CONFIGURATIONS, owner};
+use operator::registration::{Address, Asked, CONFIGURATION, CONFIGURATIONS, DEFINITIONS, owner};
 use operator::run::OperatorError;
 
 use super::*;
@@ -193,4 +194,22 @@ async fn a_registration_that_was_taken_away_stays_away_until_the_next_start() {
     }
     assert!(registrar(&fake, "one").write("one", leads, asked("pods"), false).await.unwrap());
     assert_eq!(plural(&fake), "pods");
+}
+
+#[tokio::test]
+async fn who_converts_objects_after_the_review_is_waited_for() {
+    let definition = |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}}});
+    let fake = Fake::with(&[
+        (CONFIGURATIONS, json!({"items": []})),
+        (&format!("{DEFINITIONS}/farms.a.b"), definition("Webhook")),
+        (&format!("{DEFINITIONS}/mills.a.b"), definition("None")),
+    ]);
+    let late = |group: &str, plural: &str| {
+        let key = ObjectKey::new(GroupResource::new(group, plural), "a", "x");
+        LookFor { uid: SubjectId(1), key, since_ms: 0 }
+    };
+    let all = [late("a.b", "farms"), late("a.b", "mills"), late("networking.k8s.io", "ingresses"), late("", "pods")];
+    let others = Others::ask(&fake.client(), &all).await.unwrap();
+    let longest: Vec<i64> = all.iter().map(|one| others.longest_ms(&one.key.resource)).collect();
+    assert_eq!(longest, [30_000, 0, 0, 0]);
 }
