@@ -12,11 +12,12 @@ use families::{Families, Origin};
 use ledger::SubjectId;
 use rules::GroupResource;
 use rules::cel::{Foresight, Known};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use store::Batch;
 
 use crate::holds::Holds;
 use crate::journal::{Identity, Journal};
+use crate::registration::is_converted;
 use crate::sight::Seen;
 
 /// Holds end when they are decided, never by themselves: who is not seen may have been stored all the same.
@@ -61,8 +62,8 @@ pub struct Review {
 pub enum Wanted {
     /// The object as it is going to be stored.
     Object(Draft),
-    /// The same object with other replicas: a scale says no more.
-    Replicas { uid: SubjectId, replicas: Value },
+    /// The same object with other replicas: a scale says no more. In the version in which it was written.
+    Replicas { uid: SubjectId, version: String, replicas: Value },
 }
 
 #[derive(Debug)]
@@ -129,8 +130,8 @@ impl Core {
     /// Starts from what the store has and from what the cluster listed.
     pub fn start(journal: Journal, listed: Vec<Seen>, families: Families, now_ms: i64) -> Core {
         let Journal { ledger, mut holds, identity } = journal;
-        // One that was listed again counts as it was the last time.
         holds.begin(now_ms);
+        // One that was listed again counts as it was the last time.
         let mut latest: HashMap<ObjectKey, Seen> = HashMap::new();
         for one in listed {
             match one.draft {
@@ -201,7 +202,7 @@ impl Core {
         let Review { key, wanted, base, dry_run, now_ms, foresight, origin } = *review;
         let draft = match wanted {
             Wanted::Object(draft) => draft,
-            Wanted::Replicas { replicas, .. } => match self.scaled(&key, replicas) {
+            Wanted::Replicas { version, replicas, .. } => match self.scaled(&key, &version, replicas) {
                 Ok(draft) => draft,
                 Err(refused) => return Answer::Refused(refused),
             },
@@ -235,24 +236,28 @@ impl Core {
     }
 
     /// A stored object with other replicas.
-    fn scaled(&self, key: &ObjectKey, replicas: Value) -> Result<Draft, Refused> {
+    fn scaled(&self, key: &ObjectKey, version: &str, replicas: Value) -> Result<Draft, Refused> {
         let stored = self.engine.shelves().get(key).ok_or(Refused::NotFound)?;
         let mut value = stored.read().map_err(|error| Refused::Bug(error.to_string()))?;
-        let path = self.replicas_path(key);
+        let path = self.replicas_path(key, version, value["apiVersion"].as_str().unwrap_or_default());
         put_at(&mut value, &path, replicas)
-            .ok_or_else(|| Refused::Bug(format!("{key} has nothing at .{} to be scaled", path.join("."))))?;
+            .ok_or_else(|| Refused::Bug(format!("{key} has something else at .{}", path.join("."))))?;
         Draft::new(value).map_err(|error| Refused::Bug(error.to_string()))
     }
 
-    /// Where an object says how many replicas it wants: a definition may name another place.
-    fn replicas_path(&self, key: &ObjectKey) -> Vec<String> {
+    /// Where an object says how many replicas it wants: a definition may name another place, and another one in each version. Where
+    /// nobody converts, a scale writes to the place of its own version; otherwise what it writes is shown in the place of the version
+    /// that is seen here.
+    fn replicas_path(&self, key: &ObjectKey, written: &str, seen: &str) -> Vec<String> {
         let name = format!("{}.{}", key.resource.resource, key.resource.group);
         let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
         let definition =
             self.engine.shelves().get(&ObjectKey::new(definitions, "", &name)).map(|object| object.value());
+        let is_converted = definition.as_ref().is_some_and(is_converted);
+        let version = if is_converted { seen.rsplit('/').next().unwrap_or_default() } else { written };
         let versions = definition.as_ref().and_then(|value| value.pointer("/spec/versions")?.as_array());
-        let told = versions.into_iter().flatten();
-        let told = told.filter_map(|version| version.pointer("/subresources/scale/specReplicasPath")?.as_str()).next();
+        let told = versions.into_iter().flatten().find(|one| one["name"] == version);
+        let told = told.and_then(|version| version.pointer("/subresources/scale/specReplicasPath")?.as_str());
         told.unwrap_or(".spec.replicas").trim_start_matches('.').split('.').map(str::to_owned).collect()
     }
 
@@ -413,10 +418,16 @@ impl Answer {
     }
 }
 
-/// Sets a value at a path of fields, where all but the last are there.
+/// Sets a value at a path of fields, making those that are missing.
 fn put_at(value: &mut Value, path: &[String], new: Value) -> Option<()> {
     let (last, parents) = path.split_last()?;
-    let parent = parents.iter().try_fold(value, |value, field| value.get_mut(field))?;
+    let parent = parents.iter().try_fold(value, |value, field| {
+        let next = value.as_object_mut()?.entry(field.clone()).or_insert(Value::Null);
+        if next.is_null() {
+            *next = Value::Object(Map::new());
+        }
+        Some(next)
+    })?;
     parent.as_object_mut()?.insert(last.clone(), new);
     Some(())
 }

@@ -32,6 +32,9 @@ pub struct Request {
     #[serde(default)]
     namespace: String,
     operation: String,
+    /// What was asked for, where it was converted into what is counted.
+    #[serde(default)]
+    request_resource: Option<Resource>,
     #[serde(default)]
     object: Option<Box<RawValue>>,
     #[serde(default)]
@@ -45,6 +48,8 @@ pub struct Request {
 #[derive(Debug, Deserialize)]
 struct Resource {
     group: String,
+    #[serde(default)]
+    version: String,
     resource: String,
 }
 
@@ -90,7 +95,9 @@ impl Request {
             "scale" => {
                 let uid = metadata("uid").and_then(engine::parse_uid);
                 let replicas = object["spec"]["replicas"].clone();
+                let version = self.request_resource.as_ref().unwrap_or(&self.resource).version.clone();
                 Wanted::Replicas {
+                    version,
                     uid: uid.ok_or_else(|| No::bad_request("the scale has no metadata.uid"))?,
                     replicas: if replicas.is_null() { json!(0) } else { replicas },
                 }

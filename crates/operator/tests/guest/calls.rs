@@ -34,7 +34,7 @@ fn a_call_says_what_is_to_be_stored_and_on_what_that_rests() {
     let mut scale = call("UPDATE", json!({"metadata": object["metadata"], "spec": {}}), old);
     scale["request"]["subResource"] = json!("scale");
     let wanted = read(&scale).unwrap().unwrap().wanted;
-    assert!(matches!(wanted, Wanted::Replicas { uid: SubjectId(10), replicas } if replicas == json!(0)));
+    assert!(matches!(wanted, Wanted::Replicas { uid: SubjectId(10), replicas, .. } if replicas == json!(0)));
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn a_scale_is_the_object_with_other_replicas() {
     let mut bench = Bench::start(SharedMemory::new(), vec![namespace("a", 1, json!({})), quota], 0);
     bench.see(vec![seen(&key, 10, 5, json!({"spec": {"replicas": 2}}))]);
     let mut scale = |replicas: u64| {
-        let wanted = Wanted::Replicas { uid: SubjectId(10), replicas: json!(replicas) };
+        let wanted = Wanted::Replicas { uid: SubjectId(10), version: "v1".into(), replicas: json!(replicas) };
         let (key, origin, foresight) = (key.clone(), Origin::default(), Foresight::Asked);
         let review = Review { key, wanted, base: 5, dry_run: false, now_ms: 0, foresight, origin };
         let answer = bench.ask(Command::Review(Box::new(review)));
@@ -260,6 +260,39 @@ fn expressions_that_take_long_are_evaluated_by_whoever_asks() {
     }
     assert_eq!(bench.sums(), (0, 6));
     bench.audit();
+}
+
+#[test]
+fn a_scale_is_written_where_its_version_says_and_seen_where_it_is_converted_to() {
+    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let version = |name: &str, path: &str| json!({"name": name, "subresources": {"scale": {"specReplicasPath": path}}});
+    let farm = ObjectKey::new(GroupResource::new("a.b", "farms"), "a", "web");
+    let cases = [
+        // Nobody converts: a scale writes what its own version says.
+        ("None", "v2", 9, false),
+        ("None", "v1", 9, true),
+        // Whatever was written, it is shown as what is seen here says.
+        ("Webhook", "v2", 9, false),
+        ("Webhook", "v1", 9, false),
+        ("Webhook", "v1", 5, true),
+    ];
+    for (strategy, written, replicas, is_granted) in cases {
+        let spec = json!({"group": "a.b", "scope": "Namespaced", "names": {"plural": "farms", "kind": "Farm"},
+            "conversion": {"strategy": strategy}, "versions": [version("v1", ".spec.replicas"), version("v2", ".spec.deep.size")]});
+        let key = ObjectKey::new(definitions.clone(), "", "farms.a.b");
+        let definition = seen(&key, 3, 3, json!({"spec": spec}));
+        let source = json!({"apiVersion": "a.b/v2", "kind": "Farm", "op": "add", "path": ".spec.deep.size"});
+        let policy = ObjectKey::new(quotas(), "a", "amounts");
+        let quota = seen(&policy, 2, 2, json!({"spec": {"limit": "5", "sources": [source]}}));
+        let mut bench = Bench::start(SharedMemory::new(), vec![namespace("a", 1, json!({})), definition, quota], 0);
+        // It has nothing yet where its replicas are to be.
+        bench.see(vec![seen(&farm, 10, 5, json!({"apiVersion": "a.b/v2", "spec": {}}))]);
+        let wanted = Wanted::Replicas { uid: SubjectId(10), version: written.into(), replicas: json!(replicas) };
+        let (key, origin, foresight) = (farm.clone(), Origin::default(), Foresight::Asked);
+        let review = Review { key, wanted, base: 5, dry_run: false, now_ms: 0, foresight, origin };
+        let answer = bench.ask(Command::Review(Box::new(review)));
+        assert_eq!(matches!(answer, Answer::Granted), is_granted, "{strategy} {written} {replicas}: {answer:?}");
+    }
 }
 
 #[test]
