@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Served, call, found};
 use crate::core::Namespaces;
+use crate::guests;
 
 /// The name of the ValidatingWebhookConfiguration; whoever deletes that sets the cluster free of this operator.
 pub const CONFIGURATION: &str = "bursar-quota";
 /// Where all of them are.
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-/// How it is called in refusals: `admission webhook "quota.bursar.dev" denied the request`.
 /// Where the definitions of kinds are.
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// How it is called in refusals: `admission webhook "quota.bursar.dev" denied the request`.
 pub const WEBHOOK: &str = "quota.bursar.dev";
 /// How long the API server waits for an answer. One takes a commit; longer means that something is wrong, and that whoever waits
 /// is told so soon.
@@ -59,9 +60,9 @@ impl Address {
 
 /// Under which annotation the configuration says whose it is.
 const OWNER: &str = "bursar.dev/operator";
-
 /// And which start of it wrote it.
 const LEADER: &str = "bursar.dev/leader";
+
 /// The configuration as it is in the cluster.
 pub async fn registered(client: &Client) -> Result<Option<Value>, kube::Error> {
     found(call(client, Method::GET, &format!("{CONFIGURATIONS}/{CONFIGURATION}"), None).await)
@@ -104,8 +105,8 @@ const NAMED_MAX: usize = 2_000;
 /// namespaces count is asked about in those: nobody's quota makes the writes of others wait for this operator.
 pub fn configuration(
     identity: &str,
-    address: &Address,
     started: &str,
+    address: &Address,
     authority: &str,
     left_out: &[String],
     resources: &[Asked],
@@ -131,6 +132,10 @@ pub fn configuration(
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": TIMEOUT_SECONDS,
             "admissionReviewVersions": ["v1"],
+            "matchConditions": [
+                {"name": "more-than-finalizers-of-what-goes", "expression": MORE_THAN_FINALIZERS},
+                {"name": "not-what-it-starts-with", "expression": not_what_it_starts_with()},
+            ],
         });
         // By a label that nobody can take away or give.
         let by_name = |operator: &str, names: Value| json!({"key": "kubernetes.io/metadata.name", "operator": operator, "values": names});
@@ -149,6 +154,25 @@ pub fn configuration(
         "metadata": {"name": CONFIGURATION, "annotations": {OWNER: identity, LEADER: started}},
         "webhooks": webhooks.collect::<Vec<_>>(),
     })
+}
+
+/// What is being deleted goes when the last finalizer is taken off it, and that is an update. It takes nothing, and must not wait for
+/// anybody here: deletions go on while nobody answers.
+const MORE_THAN_FINALIZERS: &str = "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp) \
+    || object.exists(k, k != 'metadata' && !(k in oldObject && object[k] == oldObject[k])) \
+    || oldObject.exists(k, !(k in object)) \
+    || object.metadata.exists(k, !(k in ['finalizers', 'managedFields', 'resourceVersion', 'generation']) \
+        && !(k in oldObject.metadata && object.metadata[k] == oldObject.metadata[k])) \
+    || oldObject.metadata.exists(k, !(k in ['finalizers', 'managedFields']) && !(k in object.metadata))";
+
+/// The definitions of its own quotas, also where a quota counts definitions: without them it could not start and answer.
+fn not_what_it_starts_with() -> String {
+    let own = guests::GUESTS.iter().flat_map(|(_, policies)| policies.iter());
+    let own: Vec<String> = own.map(|one| format!("'{}.{}'", one.1, one.0)).collect();
+    format!(
+        "request.resource.resource != 'customresourcedefinitions' || !(object.metadata.name in [{}])",
+        own.join(", ")
+    )
 }
 
 fn rule(served: &Served) -> Value {
@@ -188,6 +212,15 @@ pub fn longest_ms(configurations: &Value, resource: &GroupResource) -> i64 {
     seconds.unwrap_or(0).saturating_mul(1000)
 }
 
+/// How long the API server may wait for a conversion webhook, by its own constant.
+pub const CONVERSION_MS: i64 = 30_000;
+
+/// Whether a definition has somebody convert its objects: the API server asks for that after it has asked here, where an object is
+/// written in another version than it is stored in.
+pub fn is_converted(definition: &Value) -> bool {
+    definition.pointer("/spec/conversion/strategy").and_then(Value::as_str) == Some("Webhook")
+}
+
 /// The configuration and the webhook by which Capsule's own controller decides about CustomQuotas, if there is one.
 pub fn of_capsule(configurations: &Value) -> Option<(String, String)> {
     let items = configurations["items"].as_array().into_iter().flatten();
@@ -212,15 +245,6 @@ pub async fn install(client: &Client, definitions: &[Value]) -> Result<(), kube:
         if there.is_some() {
             continue;
         }
-/// How long the API server may wait for a conversion webhook, by its own constant.
-pub const CONVERSION_MS: i64 = 30_000;
-
-/// Whether a definition has somebody convert its objects: the API server asks for that after it has asked here, where an object is
-/// written in another version than it is stored in.
-pub fn is_converted(definition: &Value) -> bool {
-    definition.pointer("/spec/conversion/strategy").and_then(Value::as_str) == Some("Webhook")
-}
-
         match call::<Value>(client, Method::POST, DEFINITIONS, Some(definition)).await {
             Ok(_) => tracing::info!(name, "installed a kind"),
             // Somebody was first.

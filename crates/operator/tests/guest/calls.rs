@@ -115,6 +115,12 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     assert_eq!(webhook["namespaceSelector"]["matchExpressions"][0]["values"], json!(["kube-system"]));
     assert_eq!(webhook["failurePolicy"], "Fail");
     assert_eq!(owner(&written), Some("one"));
+    // What goes, goes; and what it takes to start is nobody's to refuse.
+    let conditions = webhook["matchConditions"].to_string();
+    assert!(
+        conditions.contains("finalizers") && conditions.contains("customquotas.capsule.clastix.io"),
+        "{conditions}"
+    );
     let mut there = written.clone();
     there["metadata"]["uid"] = json!("x");
     there["webhooks"][0]["objectSelector"] = json!({});

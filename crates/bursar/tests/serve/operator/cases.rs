@@ -308,3 +308,76 @@ async fn its_rights_are_enough_and_what_it_may_not_see_is_refused() {
     land.call("PATCH", role, reading).await.expect("more rights");
     until("it counts them", async || create("team-a").await.is_ok()).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_goes_while_nobody_answers_and_what_nests_too_deep_blinds_nobody() {
+    let land = Land::start().await;
+    let mut operator = land.operator();
+    land.namespace("team-a", json!({})).await;
+    land.namespace("free", json!({})).await;
+    // A kind that the preferred version of its group does not serve.
+    let definition = |plural: &str, kind: &str, version: &str| {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+               "metadata": {"name": format!("{plural}.example.com")},
+               "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+                        "versions": [{"name": version, "served": true, "storage": true, "schema": schema}]}})
+    };
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    land.call("POST", definitions, definition("buckets", "Bucket", "v1")).await.expect("a definition");
+    land.call("POST", definitions, definition("pails", "Pail", "v2")).await.expect("a definition");
+    let create = async |namespace: &str, name: &str, deep: usize, dry: bool| {
+        let spec = format!("{}1{}", "[".repeat(deep), "]".repeat(deep));
+        let bucket = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Bucket","metadata":{{"name":"{name}"}},"spec":{{"deep":{spec}}}}}"#
+        );
+        let dry = if dry { "?dryRun=All" } else { "" };
+        let request = http::Request::post(format!("/apis/example.com/v1/namespaces/{namespace}/buckets{dry}"));
+        let request = request.header("Content-Type", "application/json").body(bucket.into_bytes());
+        land.client.request_text(request.expect("a request")).await
+    };
+    until("the kind is served", async || create("free", "first", 0, false).await.is_ok()).await;
+    until("so is the other", async || {
+        let pails = "/apis/example.com/v2/namespaces/free/pails";
+        land.call("GET", pails, Value::Null).await.is_ok()
+    })
+    .await;
+    let buckets = json!({"apiVersion": "example.com/v1", "kind": "Bucket", "op": "count"});
+    land.quota("team-a", "buckets", 9, buckets).await;
+    until("somebody decides", async || {
+        create("team-a", "deep", 200, true).await.is_err_and(|error| error.to_string().contains("nests deeper"))
+    })
+    .await;
+    create("team-a", "one", 0, false).await.expect("1 of 9");
+    land.shows(&custom("team-a", "buckets"), "1").await;
+    for (number, deep) in [121, 130, 5_000].into_iter().enumerate() {
+        create("free", &format!("deep-{number}"), deep, false).await.expect("nobody counts there");
+    }
+    create("team-a", "two", 0, false).await.expect("2 of 9");
+    land.shows(&custom("team-a", "buckets"), "2").await;
+
+    // What is deleted while nobody answers loses its last finalizer, and nothing else changes with that.
+    land.quota("team-a", "load", 5, load()).await;
+    until("it is in force", async || {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        land.maps("team-a").create(&dry, &map("probe")).await.is_ok()
+            && land.used(&custom("team-a", "load")).await.is_some()
+    })
+    .await;
+    let mut held = map("held");
+    held.metadata.finalizers = Some(vec!["example.com/held".into()]);
+    land.maps("team-a").create(&PostParams::default(), &held).await.expect("1 of 5");
+    land.shows(&custom("team-a", "load"), "1").await;
+    operator.0.kill().expect("killed");
+    operator.0.wait().expect("gone");
+    let path = "/api/v1/namespaces/team-a/configmaps/held";
+    land.call("DELETE", path, json!({})).await.expect("it is going");
+    let free = json!({"metadata": {"finalizers": null}});
+    let grown = json!({"metadata": {"finalizers": null}, "data": {"amount": "9"}});
+    land.call("PATCH", path, grown).await.expect_err("that is more");
+    land.call("PATCH", path, free).await.expect("it goes");
+    until("it is gone", async || land.call("GET", path, Value::Null).await.is_err()).await;
+    let _operator = land.operator();
+    land.shows(&custom("team-a", "load"), "0").await;
+    land.shows(&custom("team-a", "buckets"), "2").await;
+}
