@@ -22,6 +22,7 @@ mod calls;
 mod cases;
 mod certificates;
 mod cluster;
+mod statuses;
 mod storm;
 
 fn families() -> Families {
