@@ -1,7 +1,7 @@
 //! The webhook's server: reviews over TLS, and whether it is alive and ready.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use rules::cel::{Foresight, Known};
 use sequencer::Handle;
 use store::Term;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
@@ -30,11 +30,18 @@ use crate::words::{No, refused};
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Reviews at a time: what they take in memory is bounded by this and by the length of a body.
 const REVIEWS_MAX: usize = 128;
-/// How long a body may take to arrive.
+/// A body that is longer than this takes one of a few turns as well: read, it takes up to a hundred times its length.
+const BODY_BYTES_LARGE: usize = 256 * 1024;
+const LARGE_MAX: usize = 8;
+/// How long a body may take to arrive, and how many may be arriving: none of them has a turn yet.
 const ARRIVAL: Duration = Duration::from_secs(5);
+const ARRIVING_MAX: usize = 4096;
 /// API servers keep few connections, and use them for everything.
 const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection may be without a request, from its beginning and later. API servers give theirs up after 90 seconds.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+const NEXT_REQUEST: Duration = Duration::from_secs(120);
 /// How long a review waits for the mirror to see what it rests on. Within what the API server waits for the answer.
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// How often expressions of one review are evaluated elsewhere, before what is missing is done without.
@@ -45,12 +52,20 @@ pub struct Front {
     reviewer: OnceLock<Reviewer>,
     /// Whether everything was seen.
     ready: AtomicBool,
+    arriving: Semaphore,
     turns: Semaphore,
+    large: Semaphore,
 }
 
 impl Default for Front {
     fn default() -> Front {
-        Front { reviewer: OnceLock::new(), ready: AtomicBool::new(false), turns: Semaphore::new(REVIEWS_MAX) }
+        Front {
+            reviewer: OnceLock::new(),
+            ready: AtomicBool::new(false),
+            arriving: Semaphore::new(ARRIVING_MAX),
+            turns: Semaphore::new(REVIEWS_MAX),
+            large: Semaphore::new(LARGE_MAX),
+        }
     }
 }
 
@@ -112,15 +127,28 @@ impl Front {
 }
 
 impl Front {
+    /// A body, and leave to look at it. Whoever sends slowly has no turn meanwhile, and keeps nobody waiting who does not.
+    async fn take_in(&self, body: Incoming) -> Option<(Vec<u8>, [Option<SemaphorePermit<'_>>; 2])> {
+        let (mut taken, mut large) = (Vec::new(), None);
+        let arriving = self.arriving.acquire().await.ok()?;
+        let mut body = Limited::new(body, BODY_BYTES_MAX);
+        let until = Instant::now() + ARRIVAL;
+        while let Some(frame) = timeout_at(until, body.frame()).await.ok()? {
+            let Ok(data) = frame.ok()?.into_data() else { continue };
+            if large.is_none() && taken.len() + data.len() > BODY_BYTES_LARGE {
+                large = Some(timeout_at(until, self.large.acquire()).await.ok()?.ok()?);
+            }
+            taken.extend_from_slice(&data);
+        }
+        drop(arriving);
+        Some((taken, [Some(self.turns.acquire().await.ok()?), large]))
+    }
+
     async fn serve_review(&self, request: HttpRequest<Incoming>) -> Response<Full<Bytes>> {
-        let Ok(_turn) = self.turns.acquire().await else {
-            return said(StatusCode::SERVICE_UNAVAILABLE, "the operator is shutting down");
-        };
-        let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
-        let Ok(Ok(body)) = timeout(ARRIVAL, body).await else {
+        let Some((body, _turns)) = self.take_in(request.into_body()).await else {
             return said(StatusCode::BAD_REQUEST, "the body is too long, takes too long, or was cut off");
         };
-        match self.answer(&body.to_bytes()).await {
+        match self.answer(&body).await {
             Err(why) => said(StatusCode::BAD_REQUEST, &why),
             Ok(answer) => {
                 let mut response = said(StatusCode::OK, &answer.to_string());
@@ -205,16 +233,93 @@ pub async fn serve(listener: TcpListener, tls: TlsAcceptor, front: Arc<Front>) -
             let _place = place;
             let _ = stream.set_nodelay(true);
             let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+            let uses = Arc::new(Uses::default());
+            let counted = uses.clone();
             let service = service_fn(move |request| {
-                let front = front.clone();
-                async move { Ok::<_, Infallible>(front.serve(request).await) }
+                let (front, counted) = (front.clone(), counted.clone());
+                async move {
+                    let _use = counted.begin();
+                    Ok::<_, Infallible>(front.serve(request).await)
+                }
             });
             let mut server = auto::Builder::new(TokioExecutor::new());
-            server.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+            server.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
             server.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
-            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "a connection ended");
+            let serving = server.serve_connection(TokioIo::new(stream), service);
+            tokio::select! {
+                ended = serving => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection ended");
+                    }
+                }
+                () = uses.idle() => {}
             }
         });
+    }
+}
+
+/// What a connection is used for.
+#[derive(Default)]
+struct Uses {
+    under_way: AtomicUsize,
+    begun: AtomicUsize,
+}
+
+struct Use(Arc<Uses>);
+
+impl Uses {
+    fn begin(self: &Arc<Uses>) -> Use {
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        Use(self.clone())
+    }
+
+    /// Ends once nobody has asked anything for a while.
+    async fn idle(&self) {
+        let mut patience = FIRST_REQUEST;
+        loop {
+            let before = self.begun.load(Ordering::Acquire);
+            tokio::time::sleep(patience).await;
+            if self.begun.load(Ordering::Acquire) == before && self.under_way.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            patience = NEXT_REQUEST;
+        }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lasts(seconds: u64, what: impl Future<Output = ()>) -> bool {
+        timeout(Duration::from_secs(seconds), what).await.is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_is_not_served_for_long() {
+        let uses = Arc::new(Uses::default());
+        assert!(lasts(9, uses.idle()).await);
+        assert!(!lasts(11, uses.idle()).await, "it never asked anything");
+        // One that asks now and then stays, and so does one that waits for its answer.
+        let asks = async {
+            for _ in 0..10 {
+                drop(uses.begin());
+                tokio::time::sleep(Duration::from_secs(9)).await;
+            }
+            let _waits = uses.begin();
+            tokio::time::sleep(Duration::from_secs(500)).await;
+        };
+        tokio::select! {
+            () = asks => {}
+            () = uses.idle() => panic!("it is used"),
+        }
+        assert!(!lasts(241, uses.idle()).await, "it asks no more");
     }
 }
