@@ -1,6 +1,6 @@
 //! What the operator writes down about itself in the cluster: which requests it is to be asked about, and the kinds it brings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -100,6 +100,8 @@ pub struct Asked {
 
 /// The most namespaces that are named; where it is more, the API server asks everywhere.
 const NAMED_MAX: usize = 2_000;
+/// And of all together: with names of the greatest length they are half of what etcd takes for one object.
+const NAMED_BYTES_MAX: usize = 750_000;
 
 /// The configuration that has the API server ask about these resources, and about nothing else. What only quotas in some
 /// namespaces count is asked about in those: nobody's quota makes the writes of others wait for this operator.
@@ -112,8 +114,19 @@ pub fn configuration(
     resources: &[Asked],
 ) -> Value {
     let mut by_place: BTreeMap<Option<&Namespaces>, Vec<&Served>> = BTreeMap::new();
+    // Those that name few first, so that one resource that is counted nearly everywhere takes nobody's place.
+    let mut resources: Vec<&Asked> = resources.iter().collect();
+    resources.sort_by_key(|asked| asked.within.as_ref().map_or(0, BTreeSet::len));
+    let mut bytes = 0;
     for Asked { served, within } in resources {
         let named = within.as_ref().filter(|within| served.namespaced && within.len() <= NAMED_MAX);
+        let named = named.filter(|within| {
+            let more =
+                if by_place.contains_key(&Some(*within)) { 0 } else { within.iter().map(|name| name.len() + 3).sum() };
+            let fits = bytes + more <= NAMED_BYTES_MAX;
+            bytes += if fits { more } else { 0 };
+            fits
+        });
         by_place.entry(named).or_default().push(served);
     }
     let webhook = |number: usize, within: Option<&Namespaces>, served: Vec<&Served>| {

@@ -155,6 +155,35 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
 }
 
 #[test]
+fn a_registration_is_never_too_long_to_be_stored() {
+    let address = Address::Url("https://127.0.0.1:9443".into());
+    let asked = |number: usize| {
+        let resource = GroupResource::core(&format!("things-{number}"));
+        let served = operator::cluster::Served {
+            resource,
+            version: "v1".into(),
+            kind: "Thing".into(),
+            namespaced: true,
+            subresources: Vec::new(),
+        };
+        // Each in nearly the same namespaces, and the first in few.
+        let namespaces = if number == 0 { 3 } else { 1_900 };
+        let within = (0..namespaces).map(|name| Arc::from(format!("{:a>63}", number * 3 + name)));
+        Asked { served, within: Some(within.collect()) }
+    };
+    let all: Vec<Asked> = (0..50).map(asked).collect();
+    let written = configuration("one", "today", &address, "PEM", &[], &all);
+    let length = written.to_string().len();
+    assert!(length < 1_000_000, "{length} bytes");
+    let webhooks = written["webhooks"].as_array().unwrap();
+    let rules: usize = webhooks.iter().map(|webhook| webhook["rules"].as_array().unwrap().len()).sum();
+    assert_eq!(rules, 50, "what is not named in some namespaces is asked about in all");
+    assert!(webhooks.iter().any(|webhook| {
+        webhook["namespaceSelector"]["matchExpressions"][0]["values"].as_array().map(Vec::len) == Some(3)
+    }));
+}
+
+#[test]
 fn whoever_else_is_asked_about_a_resource_is_waited_for() {
     let webhook = |groups: Value, resources: Value, seconds: Value| json!({"rules": [{"apiGroups": groups, "resources": resources}], "timeoutSeconds": seconds});
     let ours =
