@@ -11,6 +11,9 @@ use quantity::{Amount, Format};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+/// What may become of the old copy of what is evicted.
+pub const PURGE_MODES: [&str; 5] = ["Directly", "Gracefully", "Never", "Immediately", "Graciously"];
+
 /// `spec` of a ResourceBinding.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

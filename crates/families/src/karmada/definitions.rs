@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::binding::PURGE_MODES;
 use super::lending_definitions::{self, when_full};
 use super::{CLUSTER_GROUP, POLICY_GROUP, WORK_GROUP};
 use crate::definition::{amounts, with_spec};
@@ -274,7 +275,7 @@ fn resource_binding() -> Value {
         &["fromCluster", "reason", "producer"],
         json!({
             "fromCluster": {"type": "string", "minLength": 1},
-            "purgeMode": {"type": "string", "enum": ["Directly", "Gracefully", "Never", "Immediately", "Graciously"]},
+            "purgeMode": {"type": "string", "enum": PURGE_MODES},
             "replicas": count("How many pods the cluster had."),
             "reason": {"type": "string", "maxLength": 32},
             "message": {"type": "string", "maxLength": 1024},

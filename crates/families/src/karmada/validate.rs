@@ -9,7 +9,7 @@ use rules::selector::LabelSelector;
 use serde_json::{Map, Value};
 
 use super::POLICIES;
-use super::binding::{BindingSpec, Requirements, usage};
+use super::binding::{BindingSpec, PURGE_MODES, Requirements, usage};
 use super::policy::SELECTORS_MAX;
 use super::quota::cluster_name;
 use crate::{Admission, World};
@@ -143,6 +143,14 @@ pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<Fie
         if !word.is_empty() && !supported.contains(&word) {
             errors.push(FieldError::not_supported(scheduling.child(field), word, supported));
         }
+    }
+    let mode = at(request.object, &["spec", "failover", "cluster", "purgeMode"]).filter(|mode| !mode.is_null());
+    if let Some(mode) =
+        mode.filter(|mode| mode.as_str().is_none_or(|mode| !mode.is_empty() && !PURGE_MODES.contains(&mode)))
+    {
+        let failover = spec.child("failover");
+        let cluster = failover.child("cluster");
+        errors.push(FieldError::not_supported(cluster.child("purgeMode"), mode.clone(), &PURGE_MODES));
     }
     let spread = placement.child("spreadConstraints");
     for (place, constraint) in items(request.object, &["spec", "placement", "spreadConstraints"]).iter().enumerate() {

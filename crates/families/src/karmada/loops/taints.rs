@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::Settings;
-use super::super::binding::BindingSpec;
+use super::super::binding::{BindingSpec, PURGE_MODES};
 use super::super::schedule::{Taint, clusters_match, toleration};
 use super::kind::{all, bindings, clusters, is_leaving, namespace_of, taint_policies, within};
 use super::standing::{Recorder, is_passing, now, now_ms, recorder, tell};
@@ -23,7 +23,7 @@ const UNREACHABLE: &str = "cluster.karmada.io/unreachable";
 const RETRY: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_secs(3600);
 
-struct Taints {
+pub struct Taints {
     client: Client,
     settings: Arc<Settings>,
     clusters: Mirror,
@@ -33,10 +33,8 @@ struct Taints {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, [clusters, policies, bindings]) =
-        Watch::begin(&client, [clusters(), taint_policies(), bindings()]).await;
-    let recorder = recorder(&client, "taint-manager");
-    let taints = Taints { client, settings, clusters, policies, bindings, recorder };
+    let (watch, mirrors) = Watch::begin(&client, [clusters(), taint_policies(), bindings()]).await;
+    let taints = Taints::new(client, settings, mirrors);
     loop {
         let rest = taints.look().await;
         watch.rung(rest).await;
@@ -44,7 +42,12 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
 }
 
 impl Taints {
-    async fn look(&self) -> Duration {
+    pub fn new(client: Client, settings: Arc<Settings>, [clusters, policies, bindings]: [Mirror; 3]) -> Taints {
+        let recorder = recorder(&client, "taint-manager");
+        Taints { client, settings, clusters, policies, bindings, recorder }
+    }
+
+    pub async fn look(&self) -> Duration {
         let mut rest = REST;
         for cluster in self.clusters.all().iter().filter(|cluster| !is_leaving(cluster)) {
             let done = self.tend(cluster).await;
@@ -87,7 +90,15 @@ impl Taints {
             }
             match until(&spec, &taints) {
                 None => {}
-                Some(left) if left.is_zero() => self.evict(binding, &spec, &cluster.name_any()).await?,
+                Some(left) if left.is_zero() => {
+                    // One that cannot be written keeps no other in a cluster that failed.
+                    if let Err(error) = self.evict(binding, &spec, &cluster.name_any()).await {
+                        rest = rest.min(RETRY);
+                        if !is_passing(&error) {
+                            tracing::debug!(%error, binding = binding.name_any(), "will be evicted again");
+                        }
+                    }
+                }
                 Some(left) => rest = rest.min(left),
             }
         }
@@ -139,12 +150,13 @@ impl Taints {
         let kept: Vec<&Value> = items(stored, &["clusters"]).iter().filter(|one| one["name"] != cluster).collect();
         let mut tasks: Vec<Value> = items(stored, &["gracefulEvictionTasks"]).to_vec();
         let mode = spec.failover.as_ref().map_or("", |failover| text(failover, &["cluster", "purgeMode"]));
+        let mode = if PURGE_MODES.contains(&mode) { mode } else { "Gracefully" };
         let had = spec.clusters.iter().find(|target| target.name == cluster);
         // One that an earlier eviction left is of that time; this one's copy stays from now on.
         let stale = tasks.iter().position(|task| task["fromCluster"] == cluster).map(|at| tasks.remove(at));
         let mut task = json!({
             "fromCluster": cluster,
-            "purgeMode": if mode.is_empty() { "Gracefully" } else { mode },
+            "purgeMode": mode,
             "replicas": had.map_or(0, |target| target.replicas),
             "reason": "TaintUntolerated",
             "producer": "TaintManager",

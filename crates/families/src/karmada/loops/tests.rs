@@ -1,5 +1,7 @@
 //! Loops beside APIs that answer what a test says.
 
+mod evictions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +69,22 @@ fn object(of: &ApiResource, namespace: &str, name: &str, more: Value) -> Dynamic
         object[field] = value.clone();
     }
     serde_json::from_value(object).expect("an object")
+}
+
+fn refusal(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "Invalid", "message": "no"})
+}
+
+fn listed(of: &ApiResource, items: Value) -> Value {
+    json!({
+        "kind": format!("{}List", of.kind), "apiVersion": of.api_version, "metadata": {"resourceVersion": "7"}, "items": items,
+    })
+}
+
+fn served(version: &str, kinds: &[(&str, &str, &[&str])]) -> Value {
+    let one = |(plural, kind, verbs): &(&str, &str, &[&str])| json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
+    let kinds: Vec<Value> = kinds.iter().map(one).collect();
+    json!({"kind": "APIResourceList", "groupVersion": version, "resources": kinds})
 }
 
 async fn told(asked: &mut mpsc::UnboundedReceiver<Asked>, wanted: impl Fn(&Asked) -> bool) -> Asked {
@@ -465,7 +483,7 @@ async fn who_was_away_is_asked_for_everything_again() {
             json!({"kind": "WorkList", "apiVersion": works().api_version, "metadata": {"resourceVersion": version}, "items": items}),
         )
     });
-    let mut watch = Watch::new();
+    let watch = Watch::new();
     let mirror = watch.mirror(&client, &works(), "", kube::runtime::watcher::Config::default());
     mirror.ready().await;
     assert_eq!(mirror.all().len(), 1);
@@ -508,7 +526,7 @@ async fn who_is_overtaken_tries_again_and_tells_nobody() {
             ("GET", place) if place.contains("watch=") => None,
             ("GET", "/apis/apps/v1") => Some(json!({
                 "kind": "APIResourceList", "groupVersion": "apps/v1",
-                "resources": [{"name": "deployments", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": []}],
+                "resources": [{"name": "deployments", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": ["list", "watch"]}],
             })),
             ("GET", place) if place.contains("/propagationpolicies") => Some(list(&policies(), json!([policy]))),
             ("GET", place) if place.contains("/deployments") => Some(list(&deployments, json!([deployment("1")]))),

@@ -266,3 +266,23 @@ fn policies_of_a_namespace_have_no_end_of_selectors() {
     desk.apply(&policies(), "b", "one", policy(1000)).unwrap();
     desk.apply(&policies(), "a", "one", policy(999)).unwrap();
 }
+
+/// What a task may not say cannot be a policy's wish.
+#[test]
+fn a_policy_says_what_may_become_of_an_old_copy() {
+    let mut desk = desk();
+    for (mode, is_known) in [
+        (json!("Gracefully"), true),
+        (json!("Never"), true),
+        (json!(""), true),
+        (json!("Bogus"), false),
+        (json!(1), false),
+    ] {
+        let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+        let spec = json!({"resourceSelectors": selectors, "failover": {"cluster": {"purgeMode": mode}}});
+        let done = desk.apply(&policies(), "a", "p", json!({ "spec": spec }));
+        let words = "spec.failover.cluster.purgeMode: Unsupported value";
+        assert_eq!(done.is_ok(), is_known, "{mode}");
+        assert!(done.err().is_none_or(|said| said.contains(words)), "{mode}");
+    }
+}
