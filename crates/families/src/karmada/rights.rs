@@ -2,17 +2,19 @@
 
 use serde_json::Value;
 
-use super::{BINDINGS, LEASES, QUOTAS, SLICES};
+use super::{BINDINGS, LEASES, POLICIES, QUOTAS, SLICES};
 use crate::{Change, Plural, Right};
 
 /// Whoever writes a binding, or a lease, says what is charged, and what no more: that takes the right to change the quotas of the
-/// namespace, who could as well raise them. A slice says what the control plane lent, which no namespace's own Role is to change.
+/// namespace, who could as well raise them. So does a policy by which members run what is charged no more. A slice says what the control
+/// plane lent, which no namespace's own Role is to change.
 pub fn of_what_is_charged(change: &Change<'_>) -> Option<Right> {
     let is = |kind: &Plural| kind.is(change.resource);
     let is_said = match change.new {
+        Some(new) if is(&POLICIES) => leaves_uncharged(new) && change.old.get("spec") != new.get("spec"),
         Some(new) => said(change.old) != said(new),
         // A binding that is deleted stays until what it placed is gone; the others are gone at once.
-        None => !is(&BINDINGS),
+        None => !is(&BINDINGS) && !is(&POLICIES),
     };
     let to_update = |of: &Plural, namespace: &str| Right {
         verb: "update",
@@ -21,10 +23,20 @@ pub fn of_what_is_charged(change: &Change<'_>) -> Option<Right> {
         name: String::new(),
     };
     match is_said {
-        true if is(&BINDINGS) || is(&LEASES) => Some(to_update(&QUOTAS, change.namespace)),
+        true if is(&BINDINGS) || is(&LEASES) || is(&POLICIES) => Some(to_update(&QUOTAS, change.namespace)),
         true if is(&SLICES) => Some(to_update(&SLICES, "")),
         _ => None,
     }
+}
+
+/// Whether a policy has members keep what the quota lets go of: when the template goes, when it becomes less, or when its cluster failed.
+fn leaves_uncharged(policy: &Value) -> bool {
+    let says = |path: &str| policy.pointer(path).is_some_and(|said| *said == true || *said == "Never");
+    let clusters = policy.pointer("/spec/suspension/dispatchingOnClusters");
+    ["/spec/preserveResourcesOnDeletion", "/spec/suspension/dispatching", "/spec/failover/cluster/purgeMode"]
+        .into_iter()
+        .any(says)
+        || clusters.is_some_and(|clusters| !clusters.is_null())
 }
 
 /// All of an object but its status, and what nobody goes by.

@@ -267,6 +267,42 @@ fn policies_of_a_namespace_have_no_end_of_selectors() {
     desk.apply(&policies(), "a", "one", policy(999)).unwrap();
 }
 
+/// A policy by which members keep what the quota lets go of is for those to write who may change the quota.
+#[test]
+fn who_has_members_keep_what_is_charged_no_more_may_change_the_quota() {
+    let mut desk = desk();
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    let policy = |more: Value| {
+        let mut policy = json!({"spec": {"resourceSelectors": selectors}});
+        more.as_object().unwrap().iter().for_each(|(field, value)| policy["spec"][field] = value.clone());
+        policy
+    };
+    let asks = |desk: &Desk, policy: &Value| desk.rights(&policies(), "a", "p", Some(policy)).join(", ");
+    let right = "update federatedresourcequotas.policy.karmada.io a/";
+    for (more, takes) in [
+        (json!({}), ""),
+        (json!({"suspension": {"scheduling": true}, "failover": {"cluster": {"purgeMode": "Directly"}}}), ""),
+        (json!({"preserveResourcesOnDeletion": false, "suspension": {"dispatching": false}}), ""),
+        (json!({"preserveResourcesOnDeletion": true}), right),
+        (json!({"suspension": {"dispatching": true}}), right),
+        (json!({"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}}), right),
+        (json!({"failover": {"cluster": {"purgeMode": "Never"}}}), right),
+    ] {
+        assert_eq!(asks(&desk, &policy(more.clone())), takes, "{more}");
+    }
+    // Written by somebody who may, it is for others neither to turn to what they like, nor in their way when it goes.
+    let preserving = policy(json!({"preserveResourcesOnDeletion": true}));
+    desk.apply(&policies(), "a", "p", preserving.clone()).unwrap();
+    let mut labelled = preserving.clone();
+    labelled["metadata"] = json!({"labels": {"a": "b"}});
+    assert_eq!(asks(&desk, &labelled), "");
+    let mut more = preserving;
+    more["spec"]["resourceSelectors"] = json!([{"apiVersion": "batch/v1", "kind": "Job"}]);
+    assert_eq!(asks(&desk, &more), right);
+    assert_eq!(asks(&desk, &policy(json!({}))), "");
+    assert_eq!(desk.rights(&policies(), "a", "p", None), Vec::<String>::new());
+}
+
 /// What a task may not say cannot be a policy's wish.
 #[test]
 fn a_policy_says_what_may_become_of_an_old_copy() {
