@@ -146,11 +146,21 @@ pub fn is_gated(pod: &Value) -> bool {
     items(pod, &["spec", "schedulingGates"]).iter().any(|gate| gate["name"] == GATE)
 }
 
-/// The slices of a namespace that gate pods, as policies.
-fn gating(namespace: &str, view: &dyn View) -> Vec<Arc<str>> {
+/// Some slices of a namespace, as policies.
+fn those(namespace: &str, view: &dyn View, are_meant: impl Fn(&Value) -> bool) -> Vec<Arc<str>> {
     let slices = view.list(&SLICES.resource(), namespace);
-    let gating = slices.iter().filter(|slice| gates(slice));
-    gating.map(|slice| policy_name(&SLICES.resource(), namespace, text(slice, &["metadata", "name"]))).collect()
+    let meant = slices.iter().filter(|slice| are_meant(slice));
+    meant.map(|slice| policy_name(&SLICES.resource(), namespace, text(slice, &["metadata", "name"]))).collect()
+}
+
+/// Those at which a new pod waits. The others refuse it.
+fn gating(namespace: &str, view: &dyn View) -> Vec<Arc<str>> {
+    those(namespace, view, gates)
+}
+
+/// Those that a pod which waits has to fit into: all. Letting it in is no request that one of them could refuse.
+fn limiting(namespace: &str, view: &dyn View) -> Vec<Arc<str>> {
+    those(namespace, view, |_| true)
 }
 
 /// What is left of each account of some slices.
@@ -196,8 +206,10 @@ pub fn must_be(pod: &PolicyObject<'_>, view: &dyn View) -> Must {
     }
     let stored = view.get(&PODS.resource(), pod.namespace, pod.name);
     let stored = stored.filter(|stored| stored["metadata"]["uid"] == pod.object["metadata"]["uid"]);
-    let was_let_in = stored.is_some_and(|stored| !is_gated(&stored));
+    let (was_let_in, waits) =
+        (stored.as_ref().is_some_and(|one| !is_gated(one)), stored.is_some_and(|one| is_gated(&one)));
     let has_node = !text(pod.object, &["spec", "nodeName"]).is_empty();
+    let policies = if waits { limiting(pod.namespace, view) } else { policies };
     let must_wait = !was_let_in && !has_node && !Room::of(&policies, view).take(pod.object);
     if must_wait == is_gated_now {
         return Must::AsItIs;
@@ -253,7 +265,7 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let pods = view.parsed(&PODS.resource(), namespace, &waiting);
     let mut waiting: Vec<&Waiting> = pods.iter().filter_map(read).collect();
     waiting.sort_by_key(|one| (&one.created, &one.name));
-    let mut room = Room::of(&gating(namespace, view), view);
+    let mut room = Room::of(&limiting(namespace, view), view);
     let fitting = waiting.into_iter().filter(|one| room.take_usage(&one.usage)).take(LET_GO_MAX);
     affected.extend(fitting.map(|one| Affected::Object(Place::new(PODS.resource(), namespace, &one.name))));
     affected
@@ -281,7 +293,7 @@ pub fn status(slice: &Value, balances: &dyn Balances) -> Map<String, Value> {
         used.extend(amount.map(|amount| (name.clone(), json!(amount.to_string()))));
     }
     if let Some(view) = balances.view() {
-        let pods = if gates(slice) { view.parsed(&PODS.resource(), namespace, &waiting) } else { Vec::new() };
+        let pods = view.parsed(&PODS.resource(), namespace, &waiting);
         let waiting: Vec<&Waiting> = pods.iter().filter_map(read).collect();
         let sum = |name: &str| {
             let counted = counted_from(&quota_name(name)).into_iter().next()?;

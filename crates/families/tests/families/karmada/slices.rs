@@ -260,3 +260,30 @@ fn monitoring_of_a_member_is_told_of_its_slices() {
     desk.apply(&pods(), "b", "elsewhere", pod("1", 3)).unwrap();
     says(&desk, &[("limit", "cpu", "0"), ("used", "cpu", "2.5")]);
 }
+
+/// Nobody waits at a gate to get past what limits everybody else: a pod that waits is let in when it fits into every slice there is.
+#[test]
+fn a_pod_that_waits_fits_into_every_slice_before_it_is_let_in() {
+    let mut desk = member();
+    desk.apply(&slices(), "a", "s", slice("1", "Gate")).unwrap();
+    for (second, name) in (1..).zip(["one", "two", "three", "four"]) {
+        desk.apply(&pods(), "a", name, pod("1", second)).unwrap();
+    }
+    let waits = |desk: &Desk| gated_of(desk, &["one", "two", "three", "four"]);
+    assert_eq!(waits(&desk), [false, true, true, true]);
+    // From now on those that do not fit are refused. Those that wait do so until they fit, and whoever lends is told of them.
+    desk.apply(&slices(), "a", "s", slice("1", "Refuse")).unwrap();
+    assert_eq!(waits(&desk), [false, true, true, true]);
+    assert_eq!(told(&desk), (json!("1"), json!("3")));
+    assert!(desk.apply(&pods(), "a", "five", pod("1", 5)).is_err());
+    desk.apply(&slices(), "a", "s", slice("2", "Refuse")).unwrap();
+    assert_eq!(waits(&desk), [false, false, true, true]);
+    // One slice with plenty of room is no way past another.
+    desk.apply(&slices(), "a", "other", json!({"spec": {"hard": {"cpu": "3"}, "whenFull": "Refuse"}})).unwrap();
+    desk.apply(&slices(), "a", "s", slice("9", "Gate")).unwrap();
+    assert_eq!(waits(&desk), [false, false, false, true]);
+    assert_eq!(desk.status(&slices(), "a", "other")["used"]["cpu"], "3");
+    // Where nothing limits any more, nobody waits.
+    desk.delete(&slices(), "a", "other").unwrap();
+    assert_eq!(waits(&desk), [false; 4]);
+}
