@@ -18,6 +18,8 @@ struct Part {
     name: &'static str,
     /// The settings that say how many CPUs; the later one counts.
     cpu: [&'static str; 2],
+    /// The setting by which Flink goes before those, and before what the operator makes of the field.
+    cpu_first: Option<&'static str>,
     memory: &'static str,
     /// What else settings may say of memory, out of which Flink makes a whole that is not counted here.
     memory_prefix: &'static str,
@@ -29,6 +31,7 @@ const JOB_MANAGER: Part = Part {
     field: "jobManager",
     name: "jobmanager",
     cpu: ["kubernetes.jobmanager.cpu", "kubernetes.jobmanager.cpu.amount"],
+    cpu_first: None,
     memory: "jobmanager.memory.process.size",
     memory_prefix: "jobmanager.memory.",
     memory_default: "1600m",
@@ -38,6 +41,7 @@ const TASK_MANAGER: Part = Part {
     field: "taskManager",
     name: "taskmanager",
     cpu: ["kubernetes.taskmanager.cpu", "kubernetes.taskmanager.cpu.amount"],
+    cpu_first: Some("taskmanager.cpu.cores"),
     memory: "taskmanager.memory.process.size",
     memory_prefix: "taskmanager.memory.",
     memory_default: "1728m",
@@ -60,6 +64,8 @@ pub fn components(deployment: &Value) -> Result<Vec<Component>, String> {
     let least = conf.count("slotmanager.number-of-slots.min")?.unwrap_or(0);
     let needed = parallelism.max(least).div_ceil(slots).max(1);
     let workers = count(at(deployment, &["spec", "taskManager", "replicas"]), needed, "spec.taskManager.replicas")?;
+    // What settings say of single parts of a job is asked for beside all that.
+    let workers = workers.max(overrides(&conf)?.div_ceil(slots));
     let spare = conf.count("slotmanager.redundant-taskmanager-num")?.unwrap_or(0);
     let workers = workers.checked_add(spare).ok_or("more task managers than can be counted")?;
     Ok(vec![
@@ -69,6 +75,21 @@ pub fn components(deployment: &Value) -> Result<Vec<Component>, String> {
 }
 
 const SLOTS: &str = "taskmanager.numberOfTaskSlots";
+const OVERRIDES: &str = "pipeline.jobvertex-parallelism-overrides";
+
+/// The largest parallelism of a part of the job: a list of `part:number`, or a setting each.
+fn overrides(conf: &Conf) -> Result<u32, String> {
+    let listed = conf.get(OVERRIDES).into_iter().flat_map(|list| list.split([',', ';']));
+    let listed = listed.map(|one| one.rsplit(':').next().unwrap_or(one));
+    let tree = format!("{OVERRIDES}.");
+    let each = conf.under(&tree).map(|(_, number)| number);
+    let mut most = 0;
+    for number in listed.chain(each) {
+        let number = number.trim_matches(|one: char| one.is_whitespace() || "'\"{}".contains(one));
+        most = most.max(count(Some(&Value::from(number)), 0, &conf.place(OVERRIDES))?);
+    }
+    Ok(most)
+}
 
 fn component(part: &Part, replicas: u32, cpus: u32, deployment: &Value, conf: &Conf) -> Result<Component, String> {
     let own = at(deployment, &["spec", part.field]);
@@ -93,16 +114,22 @@ fn resource(own: Option<&Value>, field: &str) -> Option<String> {
 }
 
 fn cpu(part: &Part, cpus: u32, own: Option<&Value>, conf: &Conf) -> Result<Quantity, String> {
+    let set = |key: &&str| {
+        let text = conf.get(key)?;
+        let wrong = |_| format!("{} is {text:?}: use a number such as 1.5", conf.place(key));
+        Some(Quantity::parse(text).map_err(wrong))
+    };
+    // By whom Flink goes depends on its version: the larger counts.
+    let first = part.cpu_first.as_ref().and_then(set).transpose()?;
     if let Some(cpu) = resource(own, "cpu") {
-        return quantity_of("cpu", &Value::from(cpu)).map_err(|error| format!("spec.{}.resource: {error}", part.field));
+        let cpu = quantity_of("cpu", &Value::from(cpu));
+        let cpu = cpu.map_err(|error| format!("spec.{}.resource: {error}", part.field))?;
+        return Ok(first.map_or(cpu.clone(), |first| first.max(cpu)));
     }
-    let said = part.cpu.iter().rev().find_map(|key| Some((key, conf.get(key)?)));
-    let default = || Quantity::parse(&cpus.to_string()).unwrap_or_default();
-    let Some((key, text)) = said else { return Ok(default()) };
-    let wrong = |_| format!("{} is {text:?}: use a number such as 1.5", conf.place(key));
-    let cpu = Quantity::parse(text).map_err(wrong)?;
+    let said = part.cpu.iter().rev().find_map(set).transpose()?;
     // Flink writes -1 for what it takes where nothing is said.
-    Ok(if cpu.amount().is_negative() { default() } else { cpu })
+    let said = first.max(said).filter(|cpu| !cpu.amount().is_negative());
+    Ok(said.unwrap_or_else(|| Quantity::parse(&cpus.to_string()).unwrap_or_default()))
 }
 
 fn memory_of(part: &Part, own: Option<&Value>, conf: &Conf) -> Result<Quantity, String> {

@@ -101,7 +101,7 @@ pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
 pub fn what_it_asks(template: &Value) -> Option<&'static str> {
     match Kind::of(template) {
         Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => Some("/spec/template"),
-        Kind::CronJob => Some("/spec/jobTemplate/spec/template"),
+        Kind::CronJob => Some("/spec/jobTemplate/spec"),
         Kind::Flink | Kind::Spark => Some("/spec"),
         // Of a Job and of a Pod it does not change.
         Kind::Job | Kind::Pod | Kind::Other => None,

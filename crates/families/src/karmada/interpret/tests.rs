@@ -110,6 +110,41 @@ fn flink_counts_memory_its_own_way() {
     }
 }
 
+/// Settings by which Flink goes before it goes by what the operator makes of fields.
+#[test]
+fn what_settings_of_flink_say_beside_its_fields_counts_where_it_is_more() {
+    let workers = |conf: Value, more: Value| {
+        let mut spec = json!({
+            "flinkConfiguration": conf, "taskManager": {"resource": {"cpu": 0.5, "memory": "1g"}}, "job": {"parallelism": 2},
+        });
+        more.as_object().unwrap().iter().for_each(|(field, value)| spec[field] = value.clone());
+        let said = shown(&flink(spec));
+        said.split_once("; taskmanager ").map_or(said.clone(), |(_, workers)| workers.replace(" memory=1Gi", ""))
+    };
+    let overrides = "pipeline.jobvertex-parallelism-overrides";
+    for (conf, expected) in [
+        (json!({"taskmanager.cpu.cores": "64"}), "2x cpu=64"),
+        (json!({"taskmanager": {"cpu": {"cores": 64}}}), "2x cpu=64"),
+        (json!({"taskmanager.cpu.cores": "0.1"}), "2x cpu=500m"),
+        (json!({overrides: "a:9,b:3"}), "9x cpu=500m"),
+        (json!({overrides: "{a: 9, b: 3}", "taskmanager.numberOfTaskSlots": "2"}), "5x cpu=500m"),
+        (json!({overrides: {"a": 1, "b": 7}}), "7x cpu=500m"),
+        (json!({overrides: "a:1"}), "2x cpu=500m"),
+    ] {
+        assert_eq!(workers(conf.clone(), json!({})), expected, "{conf}");
+    }
+    let bare = json!({"taskManager": {"resource": {"memory": "1g"}}});
+    assert_eq!(
+        workers(json!({"taskmanager.cpu.cores": "3", "kubernetes.taskmanager.cpu": "2"}), bare.clone()),
+        "2x cpu=3"
+    );
+    assert_eq!(workers(json!({"kubernetes.taskmanager.cpu": "-1.0"}), bare), "2x cpu=1");
+    for conf in [json!({"taskmanager.cpu.cores": "lots"}), json!({overrides: "a:b"}), json!({overrides: "a"})] {
+        let said = workers(conf.clone(), json!({}));
+        assert!(said.starts_with("error: spec.flinkConfiguration["), "{conf}: {said}");
+    }
+}
+
 /// A pod template in which everything is said that a pod is counted by.
 fn busy(main: &str) -> Value {
     json!({"spec": {
