@@ -12,7 +12,8 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::detector::{covers, words};
+use super::detector::words;
+use super::difference::covers;
 use super::kind::{
     MANAGED, WORK_FINALIZER, cluster_of, clusters, fingerprint, is_leaving, namespace_of, quotas, within,
     work_namespace, works,
@@ -37,7 +38,7 @@ struct Assignments {
 type Own = BTreeMap<String, Arc<DynamicObject>>;
 
 pub async fn run(client: Client) {
-    let mut watch = Watch::new();
+    let watch = Watch::new();
     let config = watcher::Config::default;
     let quotas = watch.mirror(&client, &quotas(), "", config());
     let clusters = watch.mirror(&client, &clusters(), "", config());

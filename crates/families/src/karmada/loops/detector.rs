@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 use kinds::fields::text;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::discovery::{ApiCapabilities, Scope, verbs};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::super::Settings;
+use super::super::binding::BindingSpec;
 use super::super::interpret::{self, Wants};
 use super::super::policy::{self, Policy};
+use super::super::{Settings, schedule};
+use super::difference::difference;
 use super::kind::{
-    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, is_leaving, namespace_of, policies,
-    quotas, stays_here, template_mark, whole, within,
+    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, fingerprint, is_leaving,
+    namespace_of, policies, quotas, stays_here, template_mark, whole, within,
 };
 use super::standing::{Recorder, is_passing, recorder, tell};
 use super::watch::{Mirror, Watch};
@@ -27,14 +30,18 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Kinds that policies of all namespaces together may name. Each is watched.
 const KINDS_MAX: usize = 256;
+/// Bindings that are written in one look for the templates of one namespace: those of others do not wait for all it has.
+const WRITTEN_MAX: usize = 64;
 /// Kinds that are asked for in one look: whoever names many that nobody knows keeps nobody else waiting.
 const ASKED_MAX: usize = 64;
+/// How long a look waits for the objects of kinds that it has begun to watch. Those that are not told by then are looked at later.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 type Kind = (String, String);
 /// Kind, namespace and name.
 type Key = (Kind, String, String);
 
-struct Detector {
+pub struct Detector {
     client: Client,
     settings: Arc<Settings>,
     watch: Watch,
@@ -42,12 +49,31 @@ struct Detector {
     bindings: Mirror,
     quotas: Mirror,
     templates: BTreeMap<Kind, Mirror>,
-    /// Kinds that are named and were not known, and when that was found.
+    /// Kinds of which not everything there is was seen yet.
+    coming: BTreeMap<Kind, Mirror>,
+    /// Kinds that are named and have no templates as far as is known, and when that was found.
     unknown: HashMap<Kind, Instant>,
     /// What was seen of each template, its binding and the policies when all was well.
     done: HashMap<Key, String>,
     refused: HashMap<Key, Refused>,
     recorder: Recorder,
+}
+
+/// The policies of one namespace.
+#[derive(Default)]
+struct Selecting<'a> {
+    policies: Vec<&'a Policy>,
+    /// A number for them as they are.
+    mark: u64,
+    /// Bindings that were written for its templates in this look.
+    written: usize,
+}
+
+impl<'a> Selecting<'a> {
+    fn add(&mut self, policy: &'a Policy, version: &str) {
+        self.mark = self.mark.wrapping_add(fingerprint(version));
+        self.policies.push(policy);
+    }
 }
 
 struct Refused {
@@ -79,15 +105,18 @@ impl From<kube::Error> for Unbound {
 }
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, [policies, bindings, quotas]) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
-    let recorder = recorder(&client, "resource-detector");
-    let (templates, unknown, done, refused) = (BTreeMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-    let mut detector =
-        Detector { client, settings, watch, policies, bindings, quotas, templates, unknown, done, refused, recorder };
+    let (watch, mirrors) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
+    let mut detector = Detector::new(client, settings, watch, mirrors);
     loop {
         let is_settled = detector.look().await;
         detector.watch.rung(if is_settled { Duration::from_secs(3600) } else { RETRY }).await;
     }
+}
+
+/// Whether a kind's objects are in namespaces, and can be watched.
+fn has_templates(capabilities: &ApiCapabilities) -> bool {
+    capabilities.scope == Scope::Namespaced
+        && [verbs::LIST, verbs::WATCH].iter().all(|verb| capabilities.supports_operation(verb))
 }
 
 fn revision(object: Option<&DynamicObject>) -> &str {
@@ -95,15 +124,40 @@ fn revision(object: Option<&DynamicObject>) -> &str {
 }
 
 impl Detector {
+    pub fn new(
+        client: Client,
+        settings: Arc<Settings>,
+        watch: Watch,
+        [policies, bindings, quotas]: [Mirror; 3],
+    ) -> Detector {
+        let recorder = recorder(&client, "resource-detector");
+        let (templates, coming) = (BTreeMap::new(), BTreeMap::new());
+        let (unknown, done, refused) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Detector {
+            client,
+            settings,
+            watch,
+            policies,
+            bindings,
+            quotas,
+            templates,
+            coming,
+            unknown,
+            done,
+            refused,
+            recorder,
+        }
+    }
+
     /// Looks at every template; whether nothing has to be tried again.
-    async fn look(&mut self) -> bool {
+    pub async fn look(&mut self) -> bool {
         let mut is_settled = self.follow_kinds().await;
         let read = |one: &Arc<DynamicObject>| Policy::read(whole(one, &self.policies.kind));
         let policies: Vec<Policy> = self.policies.all().iter().map(read).collect();
-        let mut by_namespace: HashMap<String, Vec<&Policy>> = HashMap::new();
+        let mut by_namespace: HashMap<String, Selecting<'_>> = HashMap::new();
         for policy in &policies {
-            let namespace = policy.object["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
-            by_namespace.entry(namespace).or_default().push(policy);
+            let of = |field: &str| policy.object["metadata"][field].as_str().unwrap_or("").to_owned();
+            by_namespace.entry(of("namespace")).or_default().add(policy, &of("resourceVersion"));
         }
         let mut seen = 0;
         for (kind, mirror) in self.templates.clone() {
@@ -114,10 +168,13 @@ impl Detector {
             });
             for template in templates {
                 let namespace = namespace_of(&template);
-                let Some(policies) = by_namespace.get(&namespace) else { continue };
+                let Some(selecting) = by_namespace.get_mut(&namespace) else { continue };
                 seen += 1;
-                is_settled &= self.tend(&kind, &mirror, &template, policies).await;
+                is_settled &= self.tend(&kind, &mirror, &template, selecting).await;
             }
+        }
+        if by_namespace.values().any(|one| one.written >= WRITTEN_MAX) {
+            self.watch.bell().notify_one();
         }
         if self.done.len() > 1024.max(2 * seen) {
             self.done.clear();
@@ -139,50 +196,60 @@ impl Detector {
         named.sort();
         named.dedup();
         named.retain(|kind| !self.templates.contains_key(kind) && !stays_here(&kind.0, &kind.1));
-        self.unknown.retain(|kind, _| named.binary_search(kind).is_ok());
+        let is_named = |kind: &Kind| named.binary_search(kind).is_ok();
+        self.unknown.retain(|kind, _| is_named(kind));
+        self.coming.retain(|kind, _| is_named(kind));
         is_settled &= self.unknown.is_empty();
+        named.retain(|kind| !self.coming.contains_key(kind));
         named.retain(|kind| self.unknown.get(kind).is_none_or(|since| since.elapsed() >= RETRY));
         // Those that nobody asked for yet come first.
         named.sort_by_key(|kind| self.unknown.get(kind).copied());
         is_settled &= named.len() <= ASKED_MAX;
+        let mut begun = Vec::new();
         for kind in named.into_iter().take(ASKED_MAX) {
             let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
-            if self.templates.len() >= KINDS_MAX {
+            if self.templates.len() + self.coming.len() >= KINDS_MAX {
                 break;
             }
             let wanted = GroupVersionKind::gvk(group, version, &kind.1);
             match kube::discovery::pinned_kind(&self.client, &wanted).await {
-                Ok((resource, capabilities)) if capabilities.scope == kube::discovery::Scope::Namespaced => {
+                Ok((resource, capabilities)) if has_templates(&capabilities) => {
                     let mirror = self.watch.mirror(&self.client, &resource, "", watcher::Config::default());
-                    mirror.ready().await;
+                    begun.push(mirror.clone());
                     self.unknown.remove(&kind);
-                    self.templates.insert(kind, mirror);
+                    self.coming.insert(kind, mirror);
                 }
-                Ok(_) => {}
-                // It may come to be defined.
-                Err(error) => {
-                    tracing::debug!(%error, kind = kind.1, "a kind that a policy names is not known");
+                // It may come to be defined, or to be another one.
+                known => {
+                    tracing::debug!(error = ?known.err(), kind = kind.1, "a kind that a policy names has no templates");
                     self.unknown.insert(kind, Instant::now());
                     is_settled = false;
                 }
             }
         }
+        if !begun.is_empty() {
+            // One that cannot be listed keeps nobody waiting: it rings when it can.
+            let _ = tokio::time::timeout(PATIENCE, futures::future::join_all(begun.iter().map(Mirror::ready))).await;
+        }
+        self.templates.extend(self.coming.extract_if(.., |_, mirror| mirror.is_ready()));
         is_settled
     }
 
-    async fn tend(&mut self, kind: &Kind, mirror: &Mirror, template: &DynamicObject, policies: &[&Policy]) -> bool {
+    async fn tend(
+        &mut self,
+        kind: &Kind,
+        mirror: &Mirror,
+        template: &DynamicObject,
+        selecting: &mut Selecting<'_>,
+    ) -> bool {
         if is_leaving(template) {
             return true;
         }
         let (namespace, name) = (namespace_of(template), template.name_any());
         let binding_name = policy::binding_name(&kind.1, &name);
         let binding = self.bindings.get(&namespace, &binding_name);
-        let of_policies: String = policies
-            .iter()
-            .map(|one| one.object["metadata"]["resourceVersion"].as_str().unwrap_or("-"))
-            .collect::<Vec<_>>()
-            .join(",");
-        let seen = format!("{} {} {of_policies}", revision(Some(template)), revision(binding.as_deref()));
+        let policies = &selecting.policies[..];
+        let seen = format!("{} {} {}", revision(Some(template)), revision(binding.as_deref()), selecting.mark);
         let key = (kind.clone(), namespace, name);
         if self.done.get(&key) == Some(&seen) {
             return true;
@@ -204,7 +271,12 @@ impl Detector {
             self.done.insert(key, seen);
             return true;
         }
-        match self.bind(&template_value, policy, binding.as_deref(), &binding_name).await {
+        if selecting.written >= WRITTEN_MAX {
+            return true;
+        }
+        let bound = self.bind(&template_value, policy, binding.as_deref(), &binding_name).await;
+        selecting.written += usize::from(!matches!(bound, Ok(false)));
+        match bound {
             Ok(is_written) => {
                 self.refused.remove(&key);
                 if !is_written {
@@ -244,7 +316,7 @@ impl Detector {
     fn quotas_mark(&self, namespace: &str) -> u64 {
         let all = self.quotas.all();
         let own = all.iter().filter(|quota| quota.namespace().as_deref() == Some(namespace));
-        own.fold(1, |mark, quota| super::kind::fingerprint(&format!("{mark} {}", revision(Some(quota)))))
+        own.fold(1, |mark, quota| fingerprint(&format!("{mark} {}", revision(Some(quota)))))
     }
 
     /// Writes the binding where it is not as it must be; whether that was so.
@@ -290,21 +362,32 @@ impl Detector {
             // It goes with a template that was here before; this one gets its own afterwards.
             return Ok(true);
         }
-        // Kinds of several groups may have one name, and then so have their bindings: the first keeps it.
+        // Kinds of several groups may have one name, and names that differ may become one: then so have their bindings, and the first keeps it.
         let of = |field: &str| binding.data["spec"]["resource"][field].as_str().unwrap_or("");
         let group = |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
         let (version, kind) = (text(template, &["apiVersion"]), text(template, &["kind"]));
-        if group(of("apiVersion")) != group(version) || of("kind") != kind {
+        let is_of_kind = group(of("apiVersion")) == group(version) && of("kind") == kind;
+        if !is_of_kind || of("name") != text(template, &["metadata", "name"]) {
             let (other, name_of) = (of("kind"), of("name"));
             let why = format!("ResourceBinding {name} is that of {other} {name_of} in {}", of("apiVersion"));
             return Err(why.into());
         }
         let is_marked = annotation(binding, TEMPLATE_MARK) == mark
             && annotation(binding, POLICY_NAME) == policy["metadata"]["name"].as_str().unwrap_or("");
-        if is_marked && agrees(&binding.data["spec"], &spec) {
+        let stored = &binding.data["spec"];
+        let said = spec.as_object().into_iter().flatten();
+        let news = said.filter_map(|(field, wanted)| Some((field.clone(), difference(&stored[field], wanted)?)));
+        let mut news: Map<String, Value> = news.collect();
+        if is_marked && news.is_empty() {
             return Ok(false);
         }
-        let patch = json!({"metadata": {"annotations": annotations, "uid": binding.metadata.uid}, "spec": spec});
+        let mut metadata = json!({"annotations": annotations, "uid": binding.metadata.uid});
+        if let Some(clusters) = with_fewer(stored, &wants, &binding.uid().unwrap_or_default()) {
+            // Worked out for this placement and for no other.
+            metadata["resourceVersion"] = json!(binding.metadata.resource_version);
+            news.insert("clusters".into(), clusters);
+        }
+        let patch = json!({"metadata": metadata, "spec": news});
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(true)
     }
@@ -329,25 +412,15 @@ impl Detector {
     }
 }
 
-/// Whether a spec says all of this: a field that is null is not there.
-fn agrees(spec: &Value, wanted: &Value) -> bool {
-    wanted.as_object().into_iter().flatten().all(|(field, value)| match value.is_null() {
-        true => spec.get(field).is_none_or(Value::is_null),
-        false => covers(spec.get(field).unwrap_or(&Value::Null), value),
-    })
-}
-
-/// Whether what is there says all that is wanted, and perhaps more.
-pub fn covers(there: &Value, wanted: &Value) -> bool {
-    match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => {
-            wanted.iter().all(|(field, value)| there.get(field).map_or(value.is_null(), |there| covers(there, value)))
-        }
-        (Value::Array(there), Value::Array(wanted)) => {
-            there.len() == wanted.len() && there.iter().zip(wanted).all(|(there, wanted)| covers(there, wanted))
-        }
-        (there, wanted) => there == wanted,
+/// What is placed, where a template asks for another size and for fewer pods at once: of what is not to run any more nobody asks for the new size.
+fn with_fewer(stored: &Value, wants: &Wants, uid: &str) -> Option<Value> {
+    let mut spec = BindingSpec::read(&json!({ "spec": stored })).ok()?;
+    if spec.replica_requirements == wants.requirements || !wants.components.is_empty() {
+        return None;
     }
+    spec.replicas = wants.replicas;
+    let fewer = schedule::fewer(&spec, uid);
+    (fewer != spec.clusters).then(|| json!(fewer))
 }
 
 /// What an API said, without the wrapper of its client.

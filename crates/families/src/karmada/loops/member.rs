@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::Settings;
 use super::super::interpret::{self, Reserve};
-use super::detector::{covers, words};
+use super::detector::words;
+use super::difference::covers;
 use super::heartbeat;
 use super::kind::{
     MANAGED, TEMPLATE_MARK, WORK_FINALIZER, fingerprint, is_leaving, namespace_of, whole, within, work_namespace, works,
@@ -38,7 +39,7 @@ struct Member {
 }
 
 pub async fn run(client: Client, member: Client, name: String, settings: Arc<Settings>) {
-    let mut watch = Watch::new();
+    let watch = Watch::new();
     let works = watch.mirror(&client, &works(), &work_namespace(&name), watcher::Config::default());
     works.ready().await;
     let beat = heartbeat::run(client.clone(), member.clone(), name, settings, watch.bell());

@@ -15,6 +15,7 @@
 mod applied;
 mod assignments;
 mod detector;
+mod difference;
 mod evictions;
 mod heartbeat;
 mod kind;

@@ -1,5 +1,6 @@
 //! Loops beside APIs that answer what a test says.
 
+mod detector;
 mod evictions;
 
 use std::sync::Arc;

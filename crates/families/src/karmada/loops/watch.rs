@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -20,23 +20,23 @@ const PAUSE: Duration = Duration::from_millis(10);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// What one loop watches. What is dropped watches no longer.
+/// The bell of what one loop watches.
 pub struct Watch {
-    tasks: JoinSet<()>,
     bell: Arc<Notify>,
 }
 
-/// The objects of one kind.
+/// The objects of one kind. What is dropped, with all its clones, watches no longer.
 #[derive(Clone)]
 pub struct Mirror {
     pub kind: ApiResource,
     store: Store<DynamicObject>,
+    _task: Arc<JoinSet<()>>,
 }
 
 impl Watch {
     /// Watches these kinds everywhere, and returns once all that there was has been seen.
     pub async fn begin<const KINDS: usize>(client: &Client, kinds: [ApiResource; KINDS]) -> (Watch, [Mirror; KINDS]) {
-        let mut watch = Watch::new();
+        let watch = Watch::new();
         let mirrors = kinds.map(|kind| watch.mirror(client, &kind, "", watcher::Config::default()));
         for mirror in &mirrors {
             mirror.ready().await;
@@ -45,23 +45,24 @@ impl Watch {
     }
 
     pub fn new() -> Watch {
-        Watch { tasks: JoinSet::new(), bell: Arc::new(Notify::new()) }
+        Watch { bell: Arc::new(Notify::new()) }
     }
 
     /// Watches a kind, in one namespace or everywhere.
-    pub fn mirror(&mut self, client: &Client, kind: &ApiResource, namespace: &str, config: watcher::Config) -> Mirror {
+    pub fn mirror(&self, client: &Client, kind: &ApiResource, namespace: &str, config: watcher::Config) -> Mirror {
         let api: Api<DynamicObject> = within(client, kind, namespace);
         let writer = reflector::store::Writer::new(kind.clone());
         let store = writer.as_reader();
         let bell = self.bell.clone();
         let changes = reflector::reflector(writer, from_the_beginning(api, config));
-        self.tasks.spawn(changes.for_each(move |change| {
+        let mut task = JoinSet::new();
+        task.spawn(changes.for_each(move |change| {
             if change.is_ok() {
                 bell.notify_one();
             }
             std::future::ready(())
         }));
-        Mirror { kind: kind.clone(), store }
+        Mirror { kind: kind.clone(), store, _task: Arc::new(task) }
     }
 
     /// What else rings.
@@ -114,7 +115,7 @@ impl Mirror {
             writer.apply_watcher_event(&watcher::Event::InitApply(object));
         }
         writer.apply_watcher_event(&watcher::Event::InitDone);
-        Mirror { kind, store: writer.as_reader() }
+        Mirror { kind, store: writer.as_reader(), _task: Arc::default() }
     }
 
     pub fn all(&self) -> Vec<Arc<DynamicObject>> {
@@ -129,9 +130,14 @@ impl Mirror {
         self.store.get(&place)
     }
 
-    /// Returns once it has seen everything there was.
+    /// Returns once it has seen everything there was. Of a kind that cannot be listed that is never.
     pub async fn ready(&self) {
         // A writer that is gone says so with an error, and then nobody looks any more.
         let _ = self.store.wait_until_ready().await;
+    }
+
+    /// Whether it has seen everything there was.
+    pub fn is_ready(&self) -> bool {
+        self.ready().now_or_never().is_some()
     }
 }

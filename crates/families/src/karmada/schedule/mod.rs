@@ -63,6 +63,27 @@ pub fn place(spec: &BindingSpec, uid: &str, clusters: &[Cluster]) -> Result<Vec<
     place_in(spec, uid, clusters, true).or(elsewhere)
 }
 
+/// What is placed, with as many pods less as are there beyond those that are wanted.
+pub fn fewer(spec: &BindingSpec, uid: &str) -> Vec<Target> {
+    let wanted = u64::from(spec.replicas);
+    let placed: u64 = spec.clusters.iter().map(|target| u64::from(target.replicas)).sum();
+    let shares = match spec.is_divided() {
+        true if placed <= wanted => return spec.clusters.clone(),
+        true => {
+            let weights: Vec<(&str, u64)> =
+                spec.clusters.iter().map(|target| (&*target.name, u64::from(target.replicas))).collect();
+            largest_remainder(wanted, &weights, uid)
+        }
+        false => spec.clusters.iter().map(|target| (&*target.name, wanted)).collect(),
+    };
+    let targets = spec.clusters.iter().zip(shares).map(|(target, (_, share))| {
+        let replicas = u32::try_from(share).map_or(target.replicas, |share| target.replicas.min(share));
+        Target { replicas, ..target.clone() }
+    });
+    // A cluster that is left without any has no part in it, unless nothing is wanted at all.
+    targets.filter(|target| wanted == 0 || target.replicas > 0 || !spec.is_divided()).collect()
+}
+
 fn place_in(spec: &BindingSpec, uid: &str, clusters: &[Cluster], goes_back: bool) -> Result<Vec<Target>, Misfit> {
     let nothing = Value::Null;
     let placement = spec.placement.as_ref().unwrap_or(&nothing);

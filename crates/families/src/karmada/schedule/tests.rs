@@ -206,3 +206,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fewer_stay_where_they_are() {
+    let of = |replicas: u32, placement: Value, clusters: &[(&str, u32)]| {
+        shown(Ok(fewer(&binding(replicas, placement, clusters), "uid")))
+    };
+    assert_eq!(of(2, divided(json!({})), &[("m1", 10)]), "m1=2");
+    assert_eq!(of(5, divided(json!({})), &[("m1", 6), ("m2", 4)]), "m1=3 m2=2");
+    assert_eq!(of(1, divided(json!({})), &[("m1", 9), ("m2", 1)]), "m1=1");
+    assert_eq!(of(0, divided(json!({})), &[("m1", 2), ("m2", 1)]), "m1=0 m2=0");
+    assert_eq!(of(9, divided(json!({})), &[("m1", 2), ("m2", 1)]), "m1=2 m2=1");
+    assert_eq!(of(3, json!({}), &[("m1", 10), ("m2", 2)]), "m1=3 m2=2");
+}
