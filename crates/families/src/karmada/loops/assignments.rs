@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kinds::conditions;
 use kinds::fields::{items, text};
+use kinds::resources::quantity_of;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
@@ -101,7 +102,7 @@ impl Assignments {
 
     async fn tend(&self, quota: &DynamicObject, mut own: Own) -> kube::Result<()> {
         let assignments = items(&quota.data, &["spec", "staticAssignments"]);
-        let mut is_changed = false;
+        let (mut is_changed, mut failed) = (false, None);
         let mut kept = Own::new();
         for assignment in assignments {
             let cluster = text(assignment, &["clusterName"]);
@@ -111,7 +112,11 @@ impl Assignments {
             }
             let is_known = self.clusters.get("", cluster).is_some_and(|cluster| !is_leaving(&cluster));
             if is_known && !work.as_ref().is_some_and(|work| is_leaving(work)) {
-                is_changed |= self.put(quota, cluster, &assignment["hard"], work.as_deref()).await?;
+                // A cluster whose Work cannot be written keeps none of the others waiting.
+                match self.put(quota, cluster, &assignment["hard"], work.as_deref()).await {
+                    Ok(is_news) => is_changed |= is_news,
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         self.drop_all(own).await?;
@@ -120,7 +125,8 @@ impl Assignments {
                 format!("Sync works for FederatedResourceQuota({}/{}) succeed.", namespace_of(quota), quota.name_any());
             tell(&self.recorder, quota, &self.quotas.kind, false, "SyncWorkSucceed", &note).await;
         }
-        self.aggregate(quota, &kept).await
+        self.aggregate(quota, &kept).await?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Brings one cluster's Work up to date; whether it was not.
@@ -171,10 +177,12 @@ impl Assignments {
             let told = is_applied
                 .filter(|one| one["status"] == "True")
                 .and(status["manifestStatuses"].get(0)?.get("status"))?;
+            let mut assignments = items(&quota.data, &["spec", "staticAssignments"]).iter();
+            let hard = &assignments.find(|one| text(one, &["clusterName"]) == cluster)?["hard"];
             let mut entry = json!({"clusterName": cluster});
             for field in ["hard", "used"] {
                 if let Some(list) = told.get(field) {
-                    entry[field] = list.clone();
+                    entry[field] = assigned(list, hard);
                 }
             }
             Some(entry)
@@ -189,5 +197,26 @@ impl Assignments {
             format!("Collect status of FederatedResourceQuota({}/{}) succeed.", namespace_of(quota), quota.name_any());
         tell(&self.recorder, quota, &self.quotas.kind, false, "AggregateStatusSucceed", &note).await;
         Ok(())
+    }
+}
+
+/// Of what a cluster tells, what it was assigned, and only amounts: whatever else one says keeps the others from being heard.
+fn assigned(told: &Value, hard: &Value) -> Value {
+    let is_amount = |name: &str, value: &Value| quantity_of(name, value).is_ok_and(|one| !one.amount().is_negative());
+    let told = told.as_object().into_iter().flatten();
+    let told = told.filter(|(name, value)| hard.get(*name).is_some() && is_amount(name, value));
+    Value::Object(told.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_amounts_of_what_is_assigned_are_passed_on() {
+        let hard = json!({"pods": "5", "cpu": "1", "memory": "1Gi"});
+        let told = json!({"pods": "lots", "cpu": "-1", "memory": "1Mi", "secrets": "3"});
+        assert_eq!(assigned(&told, &hard), json!({"memory": "1Mi"}));
+        assert_eq!(assigned(&json!([1]), &hard), json!({}));
     }
 }

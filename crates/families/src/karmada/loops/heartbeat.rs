@@ -204,6 +204,14 @@ impl Sums {
     }
 }
 
+/// Tells of a member that cannot be asked at all.
+pub async fn tell_unreached(client: &Client, name: &str, why: &str) {
+    let why = format!("cluster is not reachable: {why}");
+    if let Err(error) = tell(client, name, json!({}), "Unknown", "ClusterNotReachable", &why).await {
+        tracing::debug!(%error, cluster = name, "the state of a cluster is not told");
+    }
+}
+
 /// Writes what is news of a cluster.
 async fn tell(
     client: &Client,

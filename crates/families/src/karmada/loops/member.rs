@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -17,23 +17,34 @@ use super::detector::words;
 use super::difference::covers;
 use super::heartbeat;
 use super::kind::{
-    MANAGED, TEMPLATE_MARK, WORK_FINALIZER, fingerprint, is_leaving, namespace_of, whole, within, work_namespace, works,
+    MANAGED, TEMPLATE_MARK, WORK_FINALIZER, all, fingerprint, is_leaving, namespace_of, whole, within, work_namespace,
+    works,
 };
 use super::standing::{is_passing, patch_status, says, with_condition};
 use super::watch::{Mirror, Watch};
 
 const MANAGER: &str = "karmada-execution-controller";
 const RETRY: Duration = Duration::from_secs(1);
+/// What the member refuses is tried again later each time.
+const REFUSED_WAIT_MAX: Duration = Duration::from_secs(8);
+/// How often that may fail again in one look: nobody waits for what others are refused.
+const REFUSED_TRIES_MAX: usize = 32;
+/// How long a look waits for what there is of a kind.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Kinds watched in one member.
 const KINDS_MAX: usize = 256;
 
-struct Member {
+pub struct Member {
     client: Client,
     member: Client,
     works: Mirror,
     watch: Watch,
     /// What was brought there, by kind.
-    brought: HashMap<(String, String), Mirror>,
+    brought: HashMap<Kind, Mirror>,
+    /// The kinds of which the member tells nothing, in this look.
+    untold: HashMap<Kind, Failure>,
+    /// The Works that it refused, by uid.
+    refused: HashMap<String, Refused>,
     /// The objects that are as they were brought, by uid, with their version and their manifest: to find that out takes a while.
     intact: HashMap<String, String>,
 }
@@ -43,7 +54,7 @@ pub async fn run(client: Client, member: Client, name: String, settings: Arc<Set
     let works = watch.mirror(&client, &works(), &work_namespace(&name), watcher::Config::default());
     works.ready().await;
     let beat = heartbeat::run(client.clone(), member.clone(), name, settings, watch.bell());
-    let mut this = Member { client, member, works, watch, brought: HashMap::new(), intact: HashMap::new() };
+    let mut this = Member::new(client, member, works, watch);
     let tend = async {
         loop {
             let is_settled = this.look().await;
@@ -53,27 +64,88 @@ pub async fn run(client: Client, member: Client, name: String, settings: Arc<Set
     futures::future::join(beat, tend).await;
 }
 
+/// As a manifest names it: apiVersion and kind.
+type Kind = (String, String);
+
+fn kind_of(manifest: &Value) -> Kind {
+    let of = |field: &str| manifest[field].as_str().unwrap_or("").to_owned();
+    (of("apiVersion"), of("kind"))
+}
+
+/// A Work that was refused as it is, and when it is tried again.
+struct Refused {
+    generation: Option<i64>,
+    again: Instant,
+    wait: Duration,
+}
+
+/// Why a manifest is not in the member as it is written.
+#[derive(Clone)]
+struct Failure {
+    why: String,
+    /// Whether the member said so: it will say the same again.
+    is_refused: bool,
+}
+
+impl Failure {
+    fn refused(why: String) -> Failure {
+        Failure { why, is_refused: true }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Failure {
+        let is_refused = match &error {
+            kube::Error::Api(status) => (400..500).contains(&status.code) && !is_passing(&error) && status.code != 429,
+            kube::Error::Discovery(_) => true,
+            _ => false,
+        };
+        Failure { why: words(&error), is_refused }
+    }
+}
+
 /// What became of a manifest.
 enum Applied {
     There(Box<DynamicObject>, ApiResource),
-    Failed(String),
+    Failed(Failure),
 }
 
 impl Member {
+    pub fn new(client: Client, member: Client, works: Mirror, watch: Watch) -> Member {
+        let (brought, untold, refused, intact) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Member { client, member, works, watch, brought, untold, refused, intact }
+    }
+
+    /// A Work that was refused as it is.
+    fn refused(&self, work: &DynamicObject) -> Option<&Refused> {
+        let refused = self.refused.get(&work.uid().unwrap_or_default());
+        refused.filter(|one| one.generation == work.metadata.generation && !is_leaving(work))
+    }
+
     /// Looks at every Work; whether nothing has to be tried again.
-    async fn look(&mut self) -> bool {
-        let mut is_settled = true;
+    pub async fn look(&mut self) -> bool {
+        let (mut is_settled, mut tries) = (true, 0);
         let works = self.works.all();
         if self.intact.len() > 1024.max(32 * works.len()) {
             self.intact.clear();
         }
+        if self.refused.len() > 1024.max(2 * works.len()) {
+            self.refused.clear();
+        }
+        self.untold.clear();
         for work in works {
             let is_suspended = work.data["spec"]["suspendDispatching"] == true;
+            let refused = self.refused(&work).map(|refused| refused.again > Instant::now());
+            if refused.is_some_and(|rests| rests || tries >= REFUSED_TRIES_MAX) {
+                is_settled = false;
+                continue;
+            }
             let done = match is_leaving(&work) {
                 true => self.withdraw(&work).await,
                 false if is_suspended => Ok(true),
                 false => self.bring(&work).await,
             };
+            tries += usize::from(refused.is_some() && self.refused(&work).is_some());
             match done {
                 Ok(is_done) => is_settled &= is_done,
                 Err(error) => {
@@ -87,32 +159,52 @@ impl Member {
         is_settled
     }
 
-    /// Watches a kind in the member, and returns what it is called there.
-    async fn kind(&mut self, manifest: &Value) -> Result<Mirror, String> {
-        let of = |field: &str| manifest[field].as_str().unwrap_or("").to_owned();
-        let key = (of("apiVersion"), of("kind"));
+    /// Begins to watch a kind in the member; with what it is called there.
+    async fn begun(&mut self, manifest: &Value) -> Result<Mirror, Failure> {
+        let key = kind_of(manifest);
         if let Some(known) = self.brought.get(&key) {
             return Ok(known.clone());
         }
         if self.brought.len() >= KINDS_MAX {
-            return Err(format!("more than {KINDS_MAX} kinds in one cluster"));
+            return Err(Failure::refused(format!("more than {KINDS_MAX} kinds in one cluster")));
         }
         let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
         let wanted = GroupVersionKind::gvk(group, version, &key.1);
-        let found = kube::discovery::pinned_kind(&self.member, &wanted).await.map_err(|error| words(&error))?;
+        let found = kube::discovery::pinned_kind(&self.member, &wanted).await?;
         let config = watcher::Config::default().labels(&format!("{MANAGED}=true"));
         let mirror = self.watch.mirror(&self.member, &found.0, "", config);
-        let is_ready = tokio::time::timeout(Duration::from_secs(10), mirror.ready()).await.is_ok();
-        if !is_ready {
-            return Err("the cluster does not answer".into());
-        }
+        let _ = tokio::time::timeout(PATIENCE, mirror.ready()).await;
         self.brought.insert(key, mirror.clone());
         Ok(mirror)
     }
 
+    /// What there is of a kind in the member. Where it does not tell, that is found out once a look.
+    async fn kind(&mut self, manifest: &Value) -> Result<Mirror, Failure> {
+        let key = kind_of(manifest);
+        if let Some(failure) = self.untold.get(&key) {
+            return Err(failure.clone());
+        }
+        let begun = self.begun(manifest).await;
+        let failure = match begun {
+            Ok(mirror) if mirror.is_ready() => return Ok(mirror),
+            Ok(mirror) => self.why_untold(&mirror).await,
+            Err(failure) => failure,
+        };
+        self.untold.insert(key, failure.clone());
+        Err(failure)
+    }
+
+    async fn why_untold(&self, mirror: &Mirror) -> Failure {
+        let one = ListParams::default().limit(1);
+        match tokio::time::timeout(PATIENCE, all(&self.member, &mirror.kind).list(&one)).await {
+            Ok(Err(error)) => error.into(),
+            _ => Failure { why: "the cluster does not answer".into(), is_refused: false },
+        }
+    }
+
     async fn bring(&mut self, work: &DynamicObject) -> kube::Result<bool> {
         let manifests = work.data["spec"]["workload"]["manifests"].as_array().cloned().unwrap_or_default();
-        let (mut told, mut failures) = (Vec::new(), Vec::new());
+        let (mut told, mut failures) = (Vec::new(), Vec::<Failure>::new());
         for (ordinal, manifest) in manifests.iter().enumerate() {
             match self.apply(work, manifest).await {
                 Applied::There(object, kind) => {
@@ -130,8 +222,8 @@ impl Member {
                     }
                     told.push(entry);
                 }
-                Applied::Failed(why) => {
-                    failures.push(why);
+                Applied::Failed(failure) => {
+                    failures.push(failure);
                     // What it brought before is its own, whatever is known of it now.
                     let before = work.data["status"]["manifestStatuses"].as_array().into_iter().flatten();
                     let before = before.map(|one| &one["identifier"]).find(|one| one["ordinal"] == ordinal);
@@ -141,8 +233,12 @@ impl Member {
         }
         let (is, reason, message) = match failures.is_empty() {
             true => ("True", "AppliedSuccessful", "Manifest has been successfully applied".to_owned()),
-            false => ("False", "AppliedFailed", format!("Failed to apply all manifests: {}", failures.join("; "))),
+            false => {
+                let all: Vec<&str> = failures.iter().map(|failure| &*failure.why).collect();
+                ("False", "AppliedFailed", format!("Failed to apply all manifests: {}", all.join("; ")))
+            }
         };
+        self.note_refused(work, failures.iter().any(|failure| failure.is_refused));
         let status = &work.data["status"];
         let is_told = status.get("manifestStatuses").and_then(Value::as_array).is_some_and(|shown| *shown == told);
         if !is_told || !says(status, "Applied", is, reason, &message) {
@@ -153,11 +249,20 @@ impl Member {
         Ok(failures.is_empty())
     }
 
+    fn note_refused(&mut self, work: &DynamicObject, is_refused: bool) {
+        let (uid, generation) = (work.uid().unwrap_or_default(), work.metadata.generation);
+        let before = self.refused.remove(&uid).filter(|before| before.generation == generation);
+        if is_refused {
+            let wait = before.map_or(RETRY, |before| (before.wait * 2).min(REFUSED_WAIT_MAX));
+            self.refused.insert(uid, Refused { generation, again: Instant::now() + wait, wait });
+        }
+    }
+
     /// Makes one object in the member what its manifest says.
     async fn apply(&mut self, work: &DynamicObject, manifest: &Value) -> Applied {
         let mirror = match self.kind(manifest).await {
             Ok(mirror) => mirror,
-            Err(why) => return Applied::Failed(why),
+            Err(failure) => return Applied::Failed(failure),
         };
         let of = |field: &str| manifest["metadata"][field].as_str().unwrap_or("").to_owned();
         let (namespace, name) = (of("namespace"), of("name"));
@@ -177,7 +282,7 @@ impl Member {
         }
         match self.write(&mirror, work, (&namespace, &name), &manifest).await {
             Ok(object) => Applied::There(Box::new(object), mirror.kind.clone()),
-            Err(why) => Applied::Failed(why),
+            Err(failure) => Applied::Failed(failure),
         }
     }
 
@@ -187,44 +292,47 @@ impl Member {
         work: &DynamicObject,
         (namespace, name): (&str, &str),
         manifest: &Value,
-    ) -> Result<DynamicObject, String> {
+    ) -> Result<DynamicObject, Failure> {
         let api = within(&self.member, &mirror.kind, namespace);
-        let there = api.get_opt(name).await.map_err(|error| words(&error))?;
+        let there = api.get_opt(name).await?;
         match there {
             Some(there) if !is_brought(&there, work) => {
                 // What somebody else made there stays somebody else's.
-                return Err(format!("{} {name} exists in the cluster and was not made by a Work", mirror.kind.kind));
+                let kind = &mirror.kind.kind;
+                return Err(Failure::refused(format!(
+                    "{kind} {name} exists in the cluster and was not made by a Work"
+                )));
             }
             Some(_) => {}
             None => self.ensure_namespace(namespace).await?,
         }
         // What was applied before and is not in it any more goes.
         let params = PatchParams::apply(MANAGER).force();
-        let written = api.patch(name, &params, &Patch::Apply(manifest)).await.map_err(|error| words(&error))?;
+        let written = api.patch(name, &params, &Patch::Apply(manifest)).await?;
         let Some(patch) = strangers(&whole(&written, &mirror.kind), manifest) else { return Ok(written) };
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        let written = api.patch(name, &params, &Patch::Merge(patch)).await.map_err(|error| words(&error))?;
+        let written = api.patch(name, &params, &Patch::Merge(patch)).await?;
         match strangers(&whole(&written, &mirror.kind), manifest) {
             None => Ok(written),
-            Some(_) => Err(format!(
+            Some(_) => Err(Failure::refused(format!(
                 "{} {name}: somebody in the cluster has it ask for more than it was brought with",
                 mirror.kind.kind
-            )),
+            ))),
         }
     }
 
-    async fn ensure_namespace(&self, namespace: &str) -> Result<(), String> {
+    async fn ensure_namespace(&self, namespace: &str) -> Result<(), Failure> {
         if namespace.is_empty() {
             return Ok(());
         }
         let namespaces: Api<Namespace> = Api::all(self.member.clone());
-        if namespaces.get_metadata_opt(namespace).await.map_err(|error| words(&error))?.is_some() {
+        if namespaces.get_metadata_opt(namespace).await?.is_some() {
             return Ok(());
         }
         let mut own = Namespace::default();
         own.metadata.name = Some(namespace.to_owned());
         match namespaces.create(&PostParams::default(), &own).await {
-            Err(error) if !is_passing(&error) => Err(words(&error)),
+            Err(error) if !is_passing(&error) => Err(error.into()),
             _ => Ok(()),
         }
     }
@@ -238,7 +346,7 @@ impl Member {
         let manifests = work.data["spec"]["workload"]["manifests"].as_array().cloned().unwrap_or_default();
         for manifest in manifests.iter().filter(|_| !keeps) {
             // A kind that the member does not have has no objects there; a member that does not answer may have them.
-            let mirror = match self.kind(manifest).await {
+            let mirror = match self.begun(manifest).await {
                 Ok(mirror) => mirror,
                 Err(_) if self.lacks(manifest).await => continue,
                 Err(_) => return Ok(false),
@@ -332,4 +440,25 @@ fn taken_out(there: &Value, wanted: &Value) -> Option<Value> {
         }
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pods that a CronJob runs are asked for by more than their template.
+    #[test]
+    fn what_is_added_to_a_job_template_is_taken_out() {
+        let manifest = |more: Value| {
+            let resources = json!({"requests": {"cpu": "1"}});
+            let template = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+            let mut job = json!({ "template": template });
+            more.as_object().into_iter().flatten().for_each(|(field, value)| job[field] = value.clone());
+            json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": job}}})
+        };
+        let wanted = manifest(json!({}));
+        let patch = strangers(&manifest(json!({"parallelism": 100})), &wanted).expect("it asks for more");
+        assert_eq!(patch, json!({"spec": {"jobTemplate": {"spec": {"parallelism": null}}}}));
+        assert_eq!(strangers(&manifest(json!({"backoffLimit": 3})), &wanted), None, "what asks for nothing stays");
+    }
 }

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 use super::super::Settings;
 use super::kind::{clusters, fingerprint, is_leaving};
-use super::member;
 use super::watch::Watch;
+use super::{heartbeat, member};
 
 /// How soon a cluster whose credentials cannot be read is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -28,16 +28,21 @@ const SECRET_KEPT: Duration = Duration::from_secs(10);
 
 pub async fn run(client: Client, settings: Arc<Settings>) {
     let (watch, [mirror]) = Watch::begin(&client, [clusters()]).await;
+    let grace = Duration::from_secs(settings.grace_seconds);
     let mut running: HashMap<String, (u64, JoinSet<()>)> = HashMap::new();
+    // Those that nobody is asked about, and since when.
+    let mut unreached: HashMap<String, Instant> = HashMap::new();
     loop {
         let mut is_settled = true;
         let all = mirror.all();
         running.retain(|name, _| all.iter().any(|cluster| cluster.name_any() == *name));
+        unreached.retain(|name, _| all.iter().any(|cluster| cluster.name_any() == *name));
         for cluster in all.iter().filter(|cluster| !is_leaving(cluster)) {
             let name = cluster.name_any();
             let reach = match reach(&client, cluster).await {
                 Ok(None) => {
                     running.remove(&name);
+                    unreached.remove(&name);
                     continue;
                 }
                 Ok(Some(reach)) if running.get(&name).is_some_and(|(known, _)| *known == reach.mark) => continue,
@@ -48,11 +53,17 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
                 Ok((mark, Ok(access))) => {
                     let mut task = JoinSet::new();
                     task.spawn(member::run(client.clone(), access, cluster.name_any(), settings.clone()));
+                    unreached.remove(&name);
                     running.insert(name, (mark, task));
                 }
                 Ok((_, Err(why))) | Err(why) => {
                     tracing::debug!(cluster = name, why, "a member cannot be reached yet");
                     is_settled = false;
+                    // Whoever is asked tells how it is; of one that cannot be asked nobody else does.
+                    let since = unreached.entry(name.clone()).or_insert_with(Instant::now);
+                    if !running.contains_key(&name) && since.elapsed() >= grace {
+                        heartbeat::tell_unreached(&client, &name, &why).await;
+                    }
                 }
             }
         }

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::kind::{fingerprint, namespace_of, within};
 
+/// How long the message of a condition may be.
+const MESSAGE_CHARS_MAX: usize = 8192;
 /// Words that are remembered, so that the same ones are counted up and not told anew.
 const WORDS_MAX: usize = 1024;
 
@@ -73,8 +75,14 @@ pub async fn tell(
     }
 }
 
+/// As much of a message as a condition has room for. Members and quotas say what they like: what is refused for being long is told nobody.
+fn cut(message: &str) -> &str {
+    message.char_indices().nth(MESSAGE_CHARS_MAX).map_or(message, |(end, _)| &message[..end])
+}
+
 /// The conditions of a status with one of them put in; its time moves only when it says something else.
 pub fn with_condition(status: &Value, kind: &str, is: &str, reason: &str, message: &str) -> Value {
+    let message = cut(message);
     let mut list = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut condition = conditions::condition(kind, is, reason, message);
     let before = status.get("conditions").and_then(|all| conditions::find(all, kind));
@@ -86,7 +94,7 @@ pub fn with_condition(status: &Value, kind: &str, is: &str, reason: &str, messag
 /// Whether a condition says this already.
 pub fn says(status: &Value, kind: &str, is: &str, reason: &str, message: &str) -> bool {
     let condition = status.get("conditions").and_then(|all| conditions::find(all, kind));
-    condition.is_some_and(|one| one["status"] == is && one["reason"] == reason && one["message"] == message)
+    condition.is_some_and(|one| one["status"] == is && one["reason"] == reason && one["message"] == cut(message))
 }
 
 /// Writes fields of a status.

@@ -2,6 +2,7 @@
 
 mod detector;
 mod evictions;
+mod members;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -241,7 +241,8 @@ impl Works {
         if targets().all(is_current) {
             return Ok(true);
         }
-        let Some(live) = self.template(spec, &namespace_of(binding)).await? else { return Ok(true) };
+        // One that is not there may be on its way: nothing else tells that it came.
+        let Some(live) = self.template(spec, &namespace_of(binding)).await? else { return Ok(false) };
         let mark = template_mark(&live);
         // A binding that somebody wrote by hand has no mark. Whoever wrote it, and whatever mark it has: it says what the template
         // asks for, or nobody gets anything of it.
