@@ -13,7 +13,7 @@ use super::interpret::{self, Reserve, Wants};
 use super::names::Counted;
 use super::policy::{self, Policy};
 use super::scopes::Scopes;
-use super::{BINDINGS, POLICIES, QUOTAS, quota};
+use super::{BINDINGS, POLICIES, QUOTAS, quota, schedule};
 use crate::{Change, Denial, DenialLine, DenialReason, Operation, Parsed, Refusal, View};
 
 pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool, reserve: Reserve) -> Result<(), Refusal> {
@@ -23,17 +23,27 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool, reserve
     }
     let policies =
         view.parsed(&POLICIES.resource(), change.namespace, &|one| Arc::new(Policy::read(one.clone())) as Parsed);
-    let policies = policies.iter().filter_map(|one| one.downcast_ref::<Policy>());
-    let Some(Policy { object: policy, .. }) = policy::best(template, policies) else { return Ok(()) };
+    let under = |template: &Value| {
+        let policies = policies.iter().filter_map(|one| one.downcast_ref::<Policy>());
+        policy::best(template, policies).map(|policy| &policy.object)
+    };
+    let Some(policy) = under(template) else { return Ok(()) };
     let wants = interpret::wants(template, reserve).map_err(Refusal::forbidden)?;
     let name = policy::binding_name(text(template, &["kind"]), change.name);
     let binding = view.get(&BINDINGS.resource(), change.namespace, &name);
     let now = binding.map_or_else(|| Ok(BindingSpec::default()), |one| BindingSpec::read(&one));
     let now = now.map_err(Refusal::forbidden)?;
     let then = grown(&now, &wants, policy);
+    // What the template asked for before waits, or is there: only what it asks for beyond that can be refused.
+    let asked = Some(change.old).filter(|old| old.is_object()).and_then(|old| {
+        let (policy, wants) = (under(old)?, interpret::wants(old, reserve).ok()?);
+        Some(grown(&now, &wants, policy))
+    });
+    let asked = asked.unwrap_or_default();
     let counted =
         |spec: &BindingSpec| usage(spec, count_evicting).map_err(|error| Refusal::forbidden(error.to_string()));
     let (used_now, used_then) = (counted(&now)?, counted(&then)?);
+    let used_asked = counted(&asked).unwrap_or_default();
     for stored in view.list(&QUOTAS.resource(), change.namespace) {
         let spec = stored.get("spec").unwrap_or(&Value::Null);
         let Ok(scopes) = Scopes::read(spec, &Path::new("spec")) else { continue };
@@ -41,15 +51,19 @@ pub fn check(change: &Change<'_>, view: &dyn View, count_evicting: bool, reserve
             continue;
         }
         // A binding that comes to be meant by it takes all of it.
-        let was_meant = scopes.match_binding(&now);
+        let (was_meant, was_asked) = (scopes.match_binding(&now), scopes.match_binding(&asked));
         let quota_name = text(&stored, &["metadata", "name"]);
         let id = policy_name(&QUOTAS.resource(), change.namespace, quota_name);
         let mut lines = Vec::new();
         for line in view.of(&id).into_iter().filter(|line| line.bucket.is_empty()) {
             let Some(from) = Counted::of(&line.resource) else { continue };
             let amount = |spec, usage| from.amount(spec, usage).map_or(quantity::Amount::ZERO, |one| one.amount);
-            let had = if was_meant { amount(&now, &used_now) } else { quantity::Amount::ZERO };
-            let more = amount(&then, &used_then).checked_sub(had);
+            let nothing = quantity::Amount::ZERO;
+            let had = if was_meant { amount(&now, &used_now) } else { nothing };
+            let wanted = amount(&then, &used_then);
+            // Who asks for no more than before is as good as he was.
+            let is_old = was_asked && wanted <= amount(&asked, &used_asked);
+            let more = wanted.checked_sub(had).filter(|_| !is_old);
             let Some(more) = more.filter(|more| *more > quantity::Amount::ZERO) else { continue };
             let (used, limit) = (line.balance.used, line.balance.limit.amount());
             let Some(limit) = limit.filter(|limit| used.checked_add(more).is_none_or(|sum| sum > *limit)) else {
@@ -98,9 +112,11 @@ fn grown(now: &BindingSpec, wants: &Wants, policy: &Value) -> BindingSpec {
     } else if !then.is_divided() {
         then.clusters.iter_mut().for_each(|target| target.replicas = wants.replicas);
     } else if wants.components.is_empty() {
+        then.clusters = schedule::fewer(&then, "");
         let placed: u64 = then.clusters.iter().map(|target| u64::from(target.replicas)).sum();
         let more = u64::from(wants.replicas).saturating_sub(placed);
-        then.clusters[0].replicas = then.clusters[0].replicas.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        let Some(first) = then.clusters.first_mut() else { return then };
+        first.replicas = first.replicas.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
     }
     then.clusters.iter_mut().for_each(|target| target.components.clear());
     then

@@ -57,3 +57,35 @@ fn a_template_that_comes_under_a_quota_is_asked_for_all_of_it() {
     let said = desk.apply(&deployments, "a", "web", meant).unwrap_err();
     assert!(said.contains("exceeded for resource cpu: requested sum 5, limit 4."), "{said}");
 }
+
+/// A template that waits may be written, and made smaller: only what it asks for beyond what it asked for before is refused.
+#[test]
+fn a_template_that_waits_is_refused_only_what_it_asks_for_beside_that() {
+    let deployments = resource("deployments.apps");
+    let mut desk = desk_with(Settings { deny_templates: true, ..Settings::default() });
+    desk.apply(&quotas(), "a", "q", quota(json!({"cpu": "10"}))).unwrap();
+    let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    let placement = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
+    desk.apply(&policies(), "a", "p", json!({"spec": {"resourceSelectors": [selector], "placement": placement}}))
+        .unwrap();
+    for name in ["placed", "waits"] {
+        desk.apply(&deployments, "a", name, deployment(8, "1")).unwrap();
+    }
+    desk.apply(&bindings(), "a", "placed-deployment", binding(8, json!({"cpu": "1"}), &[("m1", 8)])).unwrap();
+    desk.apply(&bindings(), "a", "waits-deployment", binding(8, json!({"cpu": "1"}), &[])).unwrap();
+    let mut labelled = deployment(8, "1");
+    labelled["metadata"] = json!({"labels": {"a": "b"}});
+    for (smaller, is_refused) in [
+        (labelled, false),
+        (deployment(4, "1"), false),
+        (deployment(2, "2"), false),
+        (deployment(5, "1"), true),
+        (deployment(2, "4"), true),
+    ] {
+        let done = desk.apply(&deployments, "a", "waits", smaller.clone());
+        assert_eq!(done.is_err(), is_refused, "{smaller}: {done:?}");
+    }
+    // Fewer and larger ones are what they come to together.
+    desk.apply(&deployments, "a", "placed", deployment(2, "4")).unwrap();
+    assert!(desk.apply(&deployments, "a", "placed", deployment(2, "6")).is_err());
+}
