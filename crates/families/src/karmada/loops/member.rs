@@ -29,8 +29,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const REFUSED_WAIT_MAX: Duration = Duration::from_secs(8);
 /// How often that may fail again in one look: nobody waits for what others are refused.
 const REFUSED_TRIES_MAX: usize = 32;
-/// How long a look waits for what there is of a kind.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a look waits for what there is of kinds that it has begun to watch.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Kinds watched in one member.
 const KINDS_MAX: usize = 256;
 
@@ -133,6 +133,7 @@ impl Member {
             self.refused.clear();
         }
         self.untold.clear();
+        self.begin_kinds(&works).await;
         for work in works {
             let is_suspended = work.data["spec"]["suspendDispatching"] == true;
             let refused = self.refused(&work).map(|refused| refused.again > Instant::now());
@@ -173,9 +174,28 @@ impl Member {
         let found = kube::discovery::pinned_kind(&self.member, &wanted).await?;
         let config = watcher::Config::default().labels(&format!("{MANAGED}=true"));
         let mirror = self.watch.mirror(&self.member, &found.0, "", config);
-        let _ = tokio::time::timeout(PATIENCE, mirror.ready()).await;
         self.brought.insert(key, mirror.clone());
         Ok(mirror)
+    }
+
+    /// Begins to watch the kinds that are new, and waits for what there is of them: all at once, so that one that tells nothing costs little.
+    async fn begin_kinds(&mut self, works: &[Arc<DynamicObject>]) {
+        let mut begun = Vec::new();
+        for work in works.iter().filter(|work| !is_leaving(work)) {
+            for manifest in work.data["spec"]["workload"]["manifests"].as_array().into_iter().flatten() {
+                let key = kind_of(manifest);
+                if self.brought.contains_key(&key) || self.untold.contains_key(&key) {
+                    continue;
+                }
+                match self.begun(manifest).await {
+                    Ok(mirror) => begun.push(mirror),
+                    Err(failure) => drop(self.untold.insert(key, failure)),
+                }
+            }
+        }
+        if !begun.is_empty() {
+            let _ = tokio::time::timeout(PATIENCE, futures::future::join_all(begun.iter().map(Mirror::ready))).await;
+        }
     }
 
     /// What there is of a kind in the member. Where it does not tell, that is found out once a look.

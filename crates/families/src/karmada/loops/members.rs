@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DynamicObject;
+use kube::client::ClientBuilder;
 use kube::config::{
     AuthInfo, Cluster as Address, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
@@ -15,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::super::Settings;
+use super::bounded::Bounded;
 use super::kind::{clusters, fingerprint, is_leaving};
 use super::watch::Watch;
 use super::{heartbeat, member};
@@ -129,7 +131,8 @@ impl Reach {
         let mut config = config.map_err(|error| error.to_string())?;
         config.connect_timeout = Some(TIMEOUT);
         config.write_timeout = Some(TIMEOUT);
-        Client::try_from(config).map_err(|error| error.to_string())
+        let builder = ClientBuilder::try_from(config).map_err(|error| error.to_string())?;
+        Ok(builder.with_layer(&Bounded).build())
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod applied;
 mod assignments;
+mod bounded;
 mod detector;
 mod difference;
 mod evictions;
