@@ -30,8 +30,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Kinds that policies of all namespaces together may name. Each is watched.
 const KINDS_MAX: usize = 256;
-/// Bindings that are written in one look for the templates of one namespace: those of others do not wait for all it has.
-const WRITTEN_MAX: usize = 64;
+/// Templates of one namespace that are held against its policies in one look: those of others do not wait for all it has.
+const LOOKED_MAX: usize = 64;
 /// Kinds that are asked for in one look: whoever names many that nobody knows keeps nobody else waiting.
 const ASKED_MAX: usize = 64;
 /// How long a look waits for the objects of kinds that it has begun to watch. Those that are not told by then are looked at later.
@@ -65,8 +65,8 @@ struct Selecting<'a> {
     policies: Vec<&'a Policy>,
     /// A number for them as they are.
     mark: u64,
-    /// Bindings that were written for its templates in this look.
-    written: usize,
+    /// How many of its templates there was something to see to in this look.
+    looked: usize,
 }
 
 impl<'a> Selecting<'a> {
@@ -173,7 +173,7 @@ impl Detector {
                 is_settled &= self.tend(&kind, &mirror, &template, selecting).await;
             }
         }
-        if by_namespace.values().any(|one| one.written >= WRITTEN_MAX) {
+        if by_namespace.values().any(|one| one.looked > LOOKED_MAX) {
             self.watch.bell().notify_one();
         }
         if self.done.len() > 1024.max(2 * seen) {
@@ -262,6 +262,10 @@ impl Detector {
         {
             return false;
         }
+        selecting.looked += 1;
+        if selecting.looked > LOOKED_MAX {
+            return true;
+        }
         let template_value = whole(template, &mirror.kind);
         let Some(Policy { object: policy, .. }) = policy::best(&template_value, policies.iter().copied()) else {
             self.done.insert(key, seen);
@@ -271,12 +275,7 @@ impl Detector {
             self.done.insert(key, seen);
             return true;
         }
-        if selecting.written >= WRITTEN_MAX {
-            return true;
-        }
-        let bound = self.bind(&template_value, policy, binding.as_deref(), &binding_name).await;
-        selecting.written += usize::from(!matches!(bound, Ok(false)));
-        match bound {
+        match self.bind(&template_value, policy, binding.as_deref(), &binding_name).await {
             Ok(is_written) => {
                 self.refused.remove(&key);
                 if !is_written {
@@ -360,7 +359,7 @@ impl Detector {
         };
         if is_leaving(binding) {
             // It goes with a template that was here before; this one gets its own afterwards.
-            return Ok(true);
+            return Ok(false);
         }
         // Kinds of several groups may have one name, and names that differ may become one: then so have their bindings, and the first keeps it.
         let of = |field: &str| binding.data["spec"]["resource"][field].as_str().unwrap_or("");

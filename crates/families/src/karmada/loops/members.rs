@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::super::Settings;
 use super::bounded::Bounded;
+use super::detector::words;
 use super::kind::{clusters, fingerprint, is_leaving};
 use super::watch::Watch;
 use super::{heartbeat, member};
@@ -94,7 +95,7 @@ async fn reach(client: &Client, cluster: &DynamicObject) -> Result<Option<Reach>
         return Err("it names no secret".into());
     }
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    let secret = secrets.get(&name).await.map_err(|error| error.to_string())?;
+    let secret = secrets.get(&name).await.map_err(|error| words(&error))?;
     let data = secret.data.unwrap_or_default();
     let part = |key: &str| data.get(key).map(|bytes| bytes.0.clone());
     let token = part("token").and_then(|bytes| String::from_utf8(bytes).ok()).ok_or("its secret has no token")?;
