@@ -2,6 +2,7 @@
 //! its events and its own check of quota in the same step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -290,8 +291,14 @@ async fn rooms_of(client: &Client, orgs: &BTreeSet<String>) -> Option<BTreeMap<S
     Some(rooms(&found))
 }
 
+/// The moment, by a clock that does not go back: neither do the moments that commands write down, which are waited for by it.
 fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
+    static LATEST: AtomicI64 = AtomicI64::new(i64::MIN);
+    not_back(&LATEST, jiff::Timestamp::now().as_millisecond())
+}
+
+fn not_back(latest: &AtomicI64, now_ms: i64) -> i64 {
+    latest.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
 }
 
 /// `Err` with what was exceeded, if something was.
@@ -378,4 +385,15 @@ pub(super) async fn send(
     }
     tracing::debug!(path, %status, code = answer["code"].as_str(), "the scheduler will look again");
     Err(exceeded(&answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_does_not_go_back() {
+        let latest = AtomicI64::new(i64::MIN);
+        assert_eq!([5, 90, 7, 91].map(|now_ms| not_back(&latest, now_ms)), [5, 90, 90, 91]);
+    }
 }
