@@ -209,8 +209,11 @@ impl Scheduler {
                 state => json!({"state": state}),
             };
             let path = format!("/v1/nodes/{}/state", turn.node);
-            // Refused, it is found again.
-            let _ = send(&self.client, Method::PUT, &path, Some(&body), Some(turn.version)).await;
+            // Refused, it is found again. Where the store takes nothing, no heartbeat was taken either.
+            let version = Some(turn.version);
+            if matches!(send(&self.client, Method::PUT, &path, Some(&body), version).await, Err(Undone::Failed)) {
+                return self.silence.forgive();
+            }
         }
     }
 
@@ -235,7 +238,7 @@ impl Scheduler {
         let moves = plan.actions.iter().any(|action| !matches!(action, Action::Status { .. }));
         for action in plan.actions {
             let done = carry_out(&self.client, &action).await;
-            if let (Action::Allocate { group, org, .. }, Err(Some(refused))) = (&action, &done)
+            if let (Action::Allocate { group, org, .. }, Err(Undone::Exceeded(refused))) = (&action, &done)
                 && let Some(group) = self.board.holding(org).and_then(|holding| holding.groups.get(group))
             {
                 self.memory.block(group, *refused, now);
@@ -301,8 +304,7 @@ fn not_back(latest: &AtomicI64, now_ms: i64) -> i64 {
     latest.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
 }
 
-/// `Err` with what was exceeded, if something was.
-async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Exceeded>> {
+async fn carry_out(client: &Client, action: &Action) -> Result<(), Undone> {
     let mut expected = None;
     let (method, path, body) = match action {
         Action::Allocate { org, body, .. } => (Method::POST, format!("/v1/orgs/{org}/instances"), body.clone()),
@@ -345,10 +347,7 @@ async fn carry_out(client: &Client, action: &Action) -> Result<(), Option<Exceed
             json!({"status": {"groups": groups}}),
         ),
     };
-    match send(client, method, &path, Some(&body), expected).await {
-        Ok(_) => Ok(()),
-        Err(refused) => Err(refused),
-    }
+    send(client, method, &path, Some(&body), expected).await.map(drop)
 }
 
 /// The numbers of a refusal for quota.
@@ -360,6 +359,15 @@ fn exceeded(answer: &Value) -> Option<Exceeded> {
     Some(Exceeded { dimension, counted: nanos("counted").unwrap_or(0), limit: nanos("limit") })
 }
 
+/// Why a request came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    Exceeded(Exceeded),
+    Refused,
+    /// Nobody answered, or whoever did could not do it at the moment.
+    Failed,
+}
+
 /// Sends one request, and reads a refusal for quota out of its answer.
 pub(super) async fn send(
     client: &Client,
@@ -367,7 +375,7 @@ pub(super) async fn send(
     path: &str,
     body: Option<&Value>,
     version: Option<i64>,
-) -> Result<Value, Option<Exceeded>> {
+) -> Result<Value, Undone> {
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, kind);
     let request = match version {
@@ -375,16 +383,20 @@ pub(super) async fn send(
         None => request,
     };
     let text = body.filter(|body| !body.is_null()).map(Value::to_string).unwrap_or_default();
-    let request = request.body(kube::client::Body::from(text.into_bytes())).map_err(|_| None)?;
-    let response = client.send(request).await.map_err(|_| None)?;
+    let request = request.body(kube::client::Body::from(text.into_bytes())).map_err(|_| Undone::Failed)?;
+    let response = client.send(request).await.map_err(|_| Undone::Failed)?;
     let status = response.status();
-    let bytes = response.into_body().collect_bytes().await.map_err(|_| None)?;
+    let bytes = response.into_body().collect_bytes().await.map_err(|_| Undone::Failed)?;
     let answer: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     if status.is_success() {
         return Ok(answer);
     }
     tracing::debug!(path, %status, code = answer["code"].as_str(), "the scheduler will look again");
-    Err(exceeded(&answer))
+    Err(match exceeded(&answer) {
+        Some(exceeded) => Undone::Exceeded(exceeded),
+        None if status.is_server_error() => Undone::Failed,
+        None => Undone::Refused,
+    })
 }
 
 #[cfg(test)]

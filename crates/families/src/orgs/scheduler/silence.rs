@@ -7,6 +7,10 @@ use serde_json::Value;
 
 use super::state::{HEARTBEAT_MS, Seen};
 
+/// So much of the time between two looks is silence at the most. Beyond it nobody listened: a server that stood still, or waited for its
+/// disk, has heard of nobody, and nobody is put out of service for that.
+const LISTENED_MAX_MS: i64 = 10 * 1000;
+
 /// Why the scheduler puts a node out of service. Who is put out of it for any other reason is not put back by a heartbeat.
 pub const NO_HEARTBEAT: &str = "no_heartbeat";
 
@@ -20,16 +24,28 @@ pub struct Turn {
     pub heard_ms: i64,
 }
 
-/// Which heartbeat of each node was seen last, and when, by a clock that nobody sets: right after a start, and where the clock was
-/// set forward, nobody has been silent for long.
+/// Which heartbeat of each node was seen last, and when, by a clock that nobody sets and that stands while nobody listens: right after
+/// a start, after the server stood still, and where the clock was set forward, nobody has been silent for long.
 #[derive(Debug, Default)]
 pub struct Silence {
     seen: BTreeMap<String, (i64, i64)>,
+    looked_ms: i64,
+    listened_ms: i64,
 }
 
 impl Silence {
+    /// What was heard could not be written down: all begin anew.
+    pub fn forgive(&mut self) {
+        let listened_ms = self.listened_ms;
+        self.seen.values_mut().for_each(|(_, at_ms)| *at_ms = listened_ms);
+    }
+
     /// Looks at all nodes, so long after the start.
     pub fn look<'a>(&mut self, nodes: impl Iterator<Item = &'a Seen>, uptime_ms: i64) -> Vec<Turn> {
+        let since_ms = uptime_ms.saturating_sub(self.looked_ms).clamp(0, LISTENED_MAX_MS);
+        self.looked_ms = uptime_ms;
+        self.listened_ms = self.listened_ms.saturating_add(since_ms);
+        let listened_ms = self.listened_ms;
         let before = std::mem::take(&mut self.seen);
         let mut turns = Vec::new();
         for node in nodes {
@@ -37,10 +53,10 @@ impl Silence {
             let Some(heard_ms) = given(&node.status, &["heartbeat_at_ms"]).and_then(Value::as_i64) else { continue };
             let known = before.get(&node.name).copied();
             let is_new = known.is_none_or(|(heartbeat, _)| heartbeat != heard_ms);
-            let at_ms = known.filter(|_| !is_new).map_or(uptime_ms, |(_, at_ms)| at_ms);
+            let at_ms = known.filter(|_| !is_new).map_or(listened_ms, |(_, at_ms)| at_ms);
             self.seen.insert(node.name.clone(), (heard_ms, at_ms));
             let state = match (text(&node.spec, &["state"]), text(&node.spec, &["reason"])) {
-                ("active", _) if uptime_ms.saturating_sub(at_ms) > HEARTBEAT_MS => "offline",
+                ("active", _) if listened_ms.saturating_sub(at_ms) > HEARTBEAT_MS => "offline",
                 ("offline", NO_HEARTBEAT) if is_new && known.is_some() => "active",
                 _ => continue,
             };
@@ -66,11 +82,49 @@ mod tests {
         }
     }
 
-    /// What becomes of a node that is seen as these say, each so many seconds after the start.
+    /// What becomes of a node that is seen as these say, each so many seconds after the start, and until the next of them each second.
     fn turns(seen: &[(i64, Seen)]) -> Vec<&'static str> {
         let mut silence = Silence::default();
-        let mut look = |(seconds, node): &(i64, Seen)| silence.look(std::iter::once(node), seconds * 1000);
-        seen.iter().map(|one| look(one).first().map_or("", |turn| turn.state)).collect()
+        let mut look = |second: i64, node: &Seen| {
+            silence.look(std::iter::once(node), second * 1000).first().map_or("", |turn| turn.state)
+        };
+        let turn = |at: usize| {
+            let (second, node) = &seen[at];
+            let turn = look(*second, node);
+            let next = seen.get(at + 1).map_or(*second, |(next, _)| *next);
+            let between = (second + 1..next).filter(|second| !look(*second, node).is_empty()).count();
+            assert!(between == 0 || turn == "offline", "{between} turns were not seen");
+            turn
+        };
+        (0..seen.len()).map(turn).collect()
+    }
+
+    #[test]
+    fn nobody_is_silent_while_nobody_listens() {
+        let mut silence = Silence::default();
+        let mut state = |uptime_ms: i64| {
+            let node = node("active", "", 5);
+            silence.look(std::iter::once(&node), uptime_ms).first().map(|turn| turn.state)
+        };
+        assert_eq!((0..20).find_map(|second| state(second * 1000)), None);
+        // It stands still for an hour, as a process that is stopped does, and for two minutes as one whose disk does.
+        let begun_ms = 3_600_000;
+        assert_eq!([state(begun_ms), state(begun_ms + 120_000)], [None; 2]);
+        let later = (1..100).find(|second| state(begun_ms + 120_000 + second * 1000) == Some("offline"));
+        assert!(later.is_some_and(|second| (21..=31).contains(&second)), "{later:?}: what it listened to counts");
+    }
+
+    #[test]
+    fn what_could_not_be_written_down_is_nobodys_silence() {
+        let mut silence = Silence::default();
+        let node = node("active", "", 5);
+        let state = |silence: &mut Silence, second: i64| {
+            silence.look(std::iter::once(&node), second * 1000).first().map(|turn| turn.state)
+        };
+        assert_eq!((0..=61).filter_map(|second| state(&mut silence, second)).collect::<Vec<_>>(), ["offline"]);
+        silence.forgive();
+        assert_eq!((62..=121).find_map(|second| state(&mut silence, second)), None);
+        assert_eq!(state(&mut silence, 122), Some("offline"));
     }
 
     #[test]
