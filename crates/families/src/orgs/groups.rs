@@ -30,6 +30,9 @@ pub struct InstanceFacts {
     pub name: String,
     pub env: String,
     pub process_type: String,
+    pub node: String,
+    /// Whether its node said that it runs no more: then it has no address either.
+    pub has_stopped: bool,
     pub counts: bool,
     /// Whether it fills a slot of its group's target.
     pub fills: bool,
@@ -45,13 +48,15 @@ impl InstanceFacts {
             name: text(object, &["metadata", "name"]).into(),
             env: env_name(text(spec, &["app"]), text(spec, &["env"])),
             process_type: text(spec, &["process_type"]).into(),
+            node: text(spec, &["node"]).into(),
+            has_stopped: text(spec, &["reported", "status"]) == "stopped",
             counts: counts(state),
             fills: counts(state) && !scaled_down,
             footprint: Footprint::of_one(&spec["resources"]).ok(),
         }
     }
 
-    fn parse(object: &Value) -> Parsed {
+    pub fn parse(object: &Value) -> Parsed {
         Arc::new(InstanceFacts::read(object))
     }
 }

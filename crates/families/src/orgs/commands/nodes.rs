@@ -19,7 +19,10 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
     let memory = body.whole("allocatable_memory_bytes", 0, NUMBER_MAX)?;
     let memory = memory.ok_or_else(|| Problem::invalid("allocatable_memory_bytes", "it is missing"))?;
     let cores = body.whole("cpu_cores", 1, 65_536)?.ok_or_else(|| Problem::invalid("cpu_cores", "it is missing"))?;
-    let prefix = body.text("ipv6_prefix")?.unwrap_or(NO_PREFIX);
+    let stored = asking.find(NODES, name);
+    // Whoever tells only its capacity says nothing of its prefix.
+    let kept = stored.as_ref().map_or(NO_PREFIX, |node| text(node.spec(), &["ipv6_prefix"])).to_owned();
+    let prefix = body.text("ipv6_prefix")?.unwrap_or(&kept);
     check_prefix(asking, name, prefix)?;
     let mut spec = json!({
         "allocatable_memory_bytes": memory, "cpu_cores": cores, "state": "active", "ipv6_prefix": prefix,

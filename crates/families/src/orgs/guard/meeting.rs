@@ -5,6 +5,7 @@ use kinds::fields::text;
 use serde_json::Value;
 
 use super::super::commands::{exec_room, instance_stopped, no_ipv4, port_in_use, prefix_in_use};
+use super::super::groups::InstanceFacts;
 use super::super::names::*;
 use super::super::scheduler::board::prefix_of;
 use super::super::usage::counts;
@@ -96,13 +97,22 @@ fn route(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refusa
     Ok(())
 }
 
-/// No two nodes give the same addresses.
+/// No two nodes give the same addresses, not even one after the other.
 fn node(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refusal> {
     let said = |object: &Value| text(object, &["spec", "ipv6_prefix"]).to_owned();
     if !change.old.is_null() && said(change.old) == said(new) {
         return Ok(());
     }
     let prefix = prefix_of(change.name, &said(new));
+    // What runs there keeps its address: nobody else may come to give it.
+    if !change.old.is_null() && prefix_of(change.name, &said(change.old)) != prefix {
+        let instances = view.parsed_everywhere(&INSTANCES.resource(), &InstanceFacts::parse);
+        let mut facts = instances.iter().filter_map(|one| one.downcast_ref::<InstanceFacts>());
+        if let Some(one) = facts.find(|one| one.node == change.name && !one.has_stopped) {
+            let why = format!("instance {:?} has an address behind the prefix of this node: it goes first", one.name);
+            return Err(conflict("prefix_in_use", why));
+        }
+    }
     for other in view.list(&NODES.resource(), "") {
         let name = text(&other, &["metadata", "name"]);
         if name != change.name && prefix_of(name, &said(&other)) == prefix {

@@ -103,6 +103,27 @@ fn no_two_nodes_have_one_prefix() {
 }
 
 #[test]
+fn a_prefix_stays_a_nodes_while_an_instance_has_an_address_behind_it() {
+    let mut cluster = Cluster::new(&[("n1", GIB)]);
+    cluster.org("acme", 1);
+    cluster.settle();
+    let register = |cluster: &mut Cluster, name: &str, prefix: &str| {
+        let node = json!({"allocatable_memory_bytes": GIB, "cpu_cores": 1, "ipv6_prefix": prefix});
+        let done = cluster.platform.run("", Op::RegisterNode, &[("node", name)], node);
+        done.map(drop).map_err(|problem| problem.code)
+    };
+    assert_eq!(register(&mut cluster, "n1", "fd12::/64"), Err("prefix_in_use".into()));
+    let scales = json!({"scales": [{"process_type": "web", "desired": 0}]});
+    cluster.platform.run("acme", Op::SetScale, &PROD, scales).unwrap();
+    cluster.settle();
+    register(&mut cluster, "n1", "fd12::/64").unwrap();
+    // Whoever tells its capacity keeps its prefix.
+    let more = json!({"allocatable_memory_bytes": 2 * GIB, "cpu_cores": 4});
+    cluster.platform.run("", Op::RegisterNode, &[("node", "n1")], more).unwrap();
+    assert_eq!(register(&mut cluster, "n2", "fd12::/64"), Err("prefix_in_use".into()));
+}
+
+#[test]
 fn a_rollout_that_another_replaced_has_not_succeeded() {
     let mut cluster = Cluster::new(&[("n1", 64 * GIB)]);
     cluster.org("acme", 3);
