@@ -202,7 +202,9 @@ fn shown(op: Op) -> Option<Plural> {
         Op::OpenLogStream | Op::RenewLogStream => LOG_STREAMS,
         Op::SetQuota | Op::DeleteQuota => return None,
         Op::DeleteOrg | Op::DeleteApp | Op::DeleteRelease | Op::DeleteEnv | Op::DeleteRoute => return None,
-        Op::DeleteVolume | Op::DeleteAttachment | Op::DeleteSnapshot | Op::CloseLogStream => return None,
+        Op::DeleteVolume | Op::DeleteAttachment | Op::DeleteSnapshot | Op::DeleteRestore | Op::CloseLogStream => {
+            return None;
+        }
         Op::RemoveInstance => return None,
     })
 }

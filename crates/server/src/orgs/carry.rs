@@ -324,7 +324,10 @@ fn denied(families: &Families, denials: &[Denial]) -> Result<Vec<Violation>, Fai
         )),
         Some(usage::RECORDS) => Err(Failure::conflict(
             "too_many_records",
-            format!("there are {} releases, deploys and snapshots, which is the most: delete some", usage::RECORDS_MAX),
+            format!(
+                "there are {} releases, deploys, snapshots and restores, which is the most: delete some",
+                usage::RECORDS_MAX
+            ),
         )),
         _ => {
             // A quota of another family, in its words.

@@ -91,6 +91,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint("DELETE", "/v1/orgs/{org}/snapshots/{snapshot}", Run(Op::DeleteSnapshot), Org, ("delete", "snapshots", ""), "Deletes a snapshot that has ended.", NONE),
     endpoint("PUT", "/v1/orgs/{org}/snapshots/{snapshot}/status", Run(Op::SetSnapshotStatus), Operator, ("update", "snapshots", "status"), "Where a snapshot has got to.", STATUS),
     endpoint("GET", "/v1/orgs/{org}/restore-jobs", List(RESTORE_JOBS), Org, ("list", "restorejobs", ""), "Restores.", NONE),
+    endpoint("DELETE", "/v1/orgs/{org}/restore-jobs/{job}", Run(Op::DeleteRestore), Org, ("delete", "restorejobs", ""), "Deletes a restore that has ended.", NONE),
     endpoint("PUT", "/v1/orgs/{org}/restore-jobs/{job}/status", Run(Op::SetRestoreStatus), Operator, ("update", "restorejobs", "status"), "Where a restore has got to.", STATUS),
     endpoint("GET", "/v1/orgs/{org}/instances", List(INSTANCES), Org, ("list", "instances", ""), "Instances.", NONE),
     endpoint("POST", "/v1/orgs/{org}/instances", Run(Op::AllocateInstance), Operator, ("create", "instances", ""), "Allocates an instance on a node.",

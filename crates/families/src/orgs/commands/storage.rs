@@ -152,6 +152,18 @@ pub fn create_restore(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
     Ok(out.showing(&object))
 }
 
+/// A job that has ended is forgotten; what it restored stays.
+pub fn delete_restore(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
+    let stored = asking.load_to_change(RESTORE_JOBS, given.name("job"))?;
+    if is_under_way(text(stored.spec(), &["status"])) {
+        return Err(Problem::conflict("restore_in_progress", "the restore is under way"));
+    }
+    let mut out = Outcome::new(Done::Deleted);
+    let payload = json!({"target_volume_id": stored.spec()["target_volume"]});
+    asking.delete(&mut out, &stored, "restore_job.deleted", payload);
+    Ok(out)
+}
+
 pub fn set_restore_status(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let stored = asking.load_to_change(RESTORE_JOBS, given.name("job"))?;
     let mut out = set_status(asking, given, &stored, "restore_job.status_changed")?;

@@ -219,7 +219,14 @@ fn what_is_restored_is_not_deleted_meanwhile() {
     let refused = platform.run("acme", Op::DeleteSnapshot, &path, Value::Null).unwrap_err();
     assert_eq!(refused.code, "snapshot_in_use");
     let job = job.body["id"].as_str().unwrap().to_owned();
+    let forget = |platform: &mut Platform| platform.run("acme", Op::DeleteRestore, &[("job", &job)], Value::Null);
+    assert_eq!(forget(&mut platform).unwrap_err().code, "restore_in_progress");
     platform.run("acme", Op::SetRestoreStatus, &[("job", &job)], json!({"status": "succeeded"})).unwrap();
+    // What has ended takes no room among the records for ever.
+    let records = platform.units("acme", "records");
+    forget(&mut platform).unwrap();
+    assert_eq!(platform.units("acme", "records"), records - 1);
+    assert_eq!(platform.list(VOLUMES, "acme").len(), 2, "what was restored stays");
     platform.run("acme", Op::DeleteSnapshot, &path, Value::Null).unwrap();
     is_told(&platform);
 }

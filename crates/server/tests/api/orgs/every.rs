@@ -135,6 +135,7 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "",
             "restore_job.status_changed volume.status_changed",
         ),
+        ("DELETE ~/v1/orgs/acme/restore-jobs/{job}", none.clone(), "", "restore_job.deleted"),
         ("DELETE ~/v1/orgs/acme/snapshots/{snapshot}", none.clone(), "", "snapshot.deleted"),
         (
             "POST {ENV}/volume-attachments",
