@@ -271,7 +271,7 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let state = body.word("state", &["rolling", "succeeded", "failed"])?;
     let state = state.ok_or_else(|| Problem::invalid("state", "it is missing"))?;
     let mode = body.word("mode", &["drain_first"])?;
-    let stored = asking.load(DEPLOYS, given.name("deploy"))?;
+    let stored = asking.load_to_change(DEPLOYS, given.name("deploy"))?;
     let order = ["queued", "rolling", "succeeded", "failed"];
     let place = |state: &str| order.iter().position(|one| *one == state).unwrap_or(0).min(2);
     let was = text(stored.spec(), &["state"]).to_owned();

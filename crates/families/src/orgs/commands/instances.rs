@@ -136,7 +136,7 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
 pub fn report(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
     let body = Body::of(given.body, &["status", "reason", "node"])?;
     let status = body.word("status", &STATUSES)?.ok_or_else(|| Problem::invalid("status", "it is missing"))?;
-    let stored = asking.load(INSTANCES, given.name("instance"))?;
+    let stored = asking.load_to_change(INSTANCES, given.name("instance"))?;
     if let Some(node) = body.text("node")? {
         check_name("node", node)?;
         if node != text(stored.spec(), &["node"]) {

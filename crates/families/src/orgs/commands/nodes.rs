@@ -29,9 +29,10 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         "addresses_max": body.whole("addresses_max", 0, 65_535)?.unwrap_or(65_535),
     });
     let mut out = Outcome::new(Done::Created);
-    let object = match asking.find(NODES, name) {
+    let object = match stored {
         None => asking.create(&mut out, NODES, name, spec, "node.registered", json!({"cpu_cores": cores})),
         Some(stored) => {
+            asking.check_version(&stored)?;
             spec["state"] = stored.spec()["state"].clone();
             spec["version"] = stored.spec()["version"].clone();
             if let Some(reason) = stored.spec().get("reason") {

@@ -200,12 +200,18 @@ impl Asking<'_> {
     /// The object that a command changes, at the version that was expected.
     pub fn load_to_change(&self, plural: Plural, name: &str) -> Result<Stored, Problem> {
         let stored = self.load(plural, name)?;
+        self.check_version(&stored)?;
+        Ok(stored)
+    }
+
+    /// Whether it is the version that was expected.
+    pub fn check_version(&self, stored: &Stored) -> Result<(), Problem> {
         match self.expected_version {
             Some(expected) if expected != stored.version() => {
                 let why = format!("version {expected} was expected, and it is {}", stored.version());
                 Err(Problem::conflict("version_conflict", why))
             }
-            _ => Ok(stored),
+            _ => Ok(()),
         }
     }
 

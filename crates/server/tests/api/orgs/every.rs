@@ -22,6 +22,12 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let none = Value::Null;
     vec![
         ("PUT /v1/nodes/n1", node, "", "node.registered"),
+        (
+            "PUT ~/v1/nodes/n1",
+            json!({"allocatable_memory_bytes": 1_i64 << 35, "cpu_cores": 4}),
+            "",
+            "node.capacity_changed",
+        ),
         ("PUT ~/v1/nodes/n1/state", json!({"state": "draining", "reason": "service"}), "", "node.state_changed"),
         ("POST /v1/orgs", json!({"id": "acme", "tier": "standard"}), "", "org.created"),
         ("PUT ~/v1/orgs/acme/tier", json!({"tier": "scale", "reason": "paid"}), "", "org.tier_set"),
@@ -63,7 +69,7 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "deploy.created env.desired_release_set env.desired_release_set",
         ),
         (
-            "PUT /v1/orgs/acme/deploys/{deploy}/state",
+            "PUT ~/v1/orgs/acme/deploys/{deploy}/state",
             json!({"state": "succeeded"}),
             "",
             "env.rollout_ended deploy.status_changed",
@@ -100,7 +106,7 @@ fn commands() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("DELETE ~{ENV}/networking/ipv4", none.clone(), "", "env.ipv4_addon_disabled"),
         ("POST /v1/orgs/acme/instances", instance, "instance", "instance.allocated"),
         (
-            "PUT /v1/orgs/acme/instances/{instance}/status",
+            "PUT ~/v1/orgs/acme/instances/{instance}/status",
             json!({"status": "ready", "node": "n1"}),
             "",
             "instance.status_changed",
