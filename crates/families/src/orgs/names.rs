@@ -27,6 +27,9 @@ pub const IDEMPOTENCY_KEYS: Plural = Plural(GROUP, "idempotencykeys");
 /// Each organization lives in one.
 pub const NAMESPACES: Plural = Plural("", "namespaces");
 
+/// What defines kinds.
+pub const DEFINITIONS: Plural = Plural("apiextensions.k8s.io", "customresourcedefinitions");
+
 /// Every kind with its plural, in the order in which they are defined.
 pub const KINDS: [(&str, Plural); 18] = [
     ("Tier", TIERS),

@@ -407,8 +407,9 @@ fn failure(refused: Refused) -> Failure {
     match refused {
         Refused::Said { refusal, .. } => Problem::of(refusal).into(),
         Refused::NamespaceNotFound => Failure::not_found("there is no such organization"),
-        Refused::NamespaceTerminating | Refused::DefinitionTerminating => {
-            Failure::conflict("org_terminating", "the organization is being removed")
+        Refused::NamespaceTerminating => Failure::conflict("org_terminating", "the organization is being removed"),
+        Refused::DefinitionTerminating => {
+            Failure::conflict("kind_terminating", "the definition of this kind is being removed")
         }
         Refused::NoSpace => Failure::unavailable("the disk is almost full: only what makes room is accepted"),
         Refused::Unmeasurable { message, .. } => Failure::conflict("limits_unknown", message),

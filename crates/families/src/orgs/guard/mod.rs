@@ -18,9 +18,10 @@ use crate::{Admission, Change, Operation, Plural, Plurals, Refusal, RefusalCause
 /// Who the service writes as.
 pub const SERVICE: &str = "system:bursar:orgs";
 
-/// What is asked about: all kinds of this family, and the namespaces that organizations live in.
+/// What is asked about: all kinds of this family, what defines them, and the namespaces that organizations live in.
 pub const CHECKED: Plurals = &[
     NAMESPACES,
+    DEFINITIONS,
     TIERS,
     NODES,
     HOSTNAMES,
@@ -60,6 +61,9 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     if NAMESPACES.is(change.resource) {
         return namespace(change, view);
     }
+    if DEFINITIONS.is(change.resource) {
+        return definition(change);
+    }
     if !is_kept(change.resource) {
         return Ok(());
     }
@@ -88,11 +92,26 @@ pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     }
 }
 
+/// Whether an object comes to be deleted, with its finalizers or without.
+fn goes(change: &Change<'_>) -> bool {
+    let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
+    change.new.is_none_or(leaves) && !leaves(change.old)
+}
+
+/// The kinds are the server's own: what is of them leaves by commands alone, and without a definition nothing of it could be written any
+/// more.
+fn definition(change: &Change<'_>) -> Result<(), Refusal> {
+    let is_ours = |(_, plural): &(&str, Plural)| change.name == format!("{}.{}", plural.1, plural.0);
+    if goes(change) && KINDS.iter().any(is_ours) {
+        let why = "it defines a kind of organizations, whose objects only /v1/orgs/{org} writes: it stays";
+        return Err(Refusal::forbidden(why));
+    }
+    Ok(())
+}
+
 /// An organization leaves by a command, with events for all that goes; with its namespace everything would go without a word.
 fn namespace(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
-    let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
-    let goes = change.new.is_none_or(leaves) && !leaves(change.old);
-    if goes && change.origin.identity.user != SERVICE && has(view, ORGS, change.name, change.name) {
+    if goes(change) && change.origin.identity.user != SERVICE && has(view, ORGS, change.name, change.name) {
         let why = "an organization lives in this namespace: delete it with DELETE /v1/orgs/{org}, and its namespace goes with it";
         return Err(Refusal::forbidden(why));
     }

@@ -221,6 +221,20 @@ async fn of_two_that_race_one_is_told_why_it_lost() {
     assert!(won.iter().all(|times| *times > ROUNDS / 20), "either comes first at times: {won:?}");
 }
 
+/// Without a definition nothing of its kind could be written any more, and what there is of it not be deleted either.
+#[tokio::test]
+async fn what_defines_the_kinds_of_organizations_stays() {
+    let server = shop().await;
+    for (_, plural) in families::orgs::names::KINDS {
+        let definition = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}", plural.1, plural.0);
+        let refused = send(&server, &format!("DELETE {definition}"), Value::Null).await;
+        assert_eq!(refused.code, StatusCode::FORBIDDEN, "{}", refused.text);
+        let there = done(&server, &format!("GET {definition}"), Value::Null).await;
+        assert!(there["metadata"]["deletionTimestamp"].is_null(), "{there}");
+    }
+    done(&server, "POST /v1/orgs/acme/apps", json!({"name": "another"})).await;
+}
+
 /// Who may read the organization reads the row of a key, and learns nothing of what was asked for under it.
 #[tokio::test]
 async fn nobody_guesses_a_secret_from_the_row_of_a_key() {
