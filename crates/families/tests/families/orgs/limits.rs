@@ -188,3 +188,25 @@ fn who_comes_near_to_a_limit_is_told_once_and_again_when_he_goes_back() {
     assert_eq!(told(&mut platform), [json!(["max_apps", 95, "up", 14])]);
     assert_eq!(platform.rebuilt().views, platform.live());
 }
+
+#[test]
+fn a_tier_means_something_to_those_who_have_it() {
+    let family = families::orgs::Orgs::default();
+    let (resource, origin) = (TIERS.resource(), Origin::internal("test"));
+    let (old, new) = (json!({"spec": {}}), json!({"spec": {"limits": {}}}));
+    let change = families::Change {
+        resource: &resource,
+        namespace: "",
+        name: "free",
+        old: &old,
+        new: Some(&new),
+        origin: &origin,
+    };
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    platform.with_org("umbrella", "standard");
+    platform.run("acme", Op::CreateVolume, &[], json!({"size_bytes": 1 << 30, "name": "free"})).unwrap();
+    let is_meant = |stored: &Value| families::Family::may_mean_otherwise(&family, &change, &stored.to_string());
+    let org = |name: &str| platform.get(ORGS, name, name).unwrap();
+    assert!(is_meant(&org("acme")) && !is_meant(&org("umbrella")) && !is_meant(&platform.list(VOLUMES, "acme")[0]));
+}
