@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use families::{BalanceLine, Balances, Parsed, Place, Sources, SubjectLine, View, World, companion_uid};
-use ledger::{AccountId, AccountKey, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
+use ledger::{AccountId, AccountKey, Balance, Charge, ExplainedLine, Explanation, Planner, SubjectId, SubjectView};
 use rules::{GroupResource, PolicyId};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -117,6 +117,15 @@ impl Balances for StepView<'_> {
             self.engine.ledger.accounts_of(policy).filter_map(|id| self.balance_line(id)).collect();
         lines.sort_by(|a, b| (&a.resource, &a.bucket).cmp(&(&b.resource, &b.bucket)));
         lines
+    }
+
+    fn balance(&self, policy: &str, account: &str) -> Option<Balance> {
+        let key = AccountKey::new(policy, account, "");
+        let account = match self.plan {
+            Some(plan) => plan.account(&key),
+            None => self.engine.ledger.account(&key),
+        };
+        self.balance_line(account?).map(|line| line.balance)
     }
 
     fn view(&self) -> Option<&dyn View> {

@@ -85,6 +85,12 @@ pub trait Balances {
     /// Every account of a policy ([`rules::policy_name`]), by resource, then bucket.
     fn of(&self, policy: &str) -> Vec<BalanceLine>;
 
+    /// One account of a policy, not divided.
+    fn balance(&self, policy: &str, account: &str) -> Option<Balance> {
+        let lines = self.of(policy).into_iter();
+        lines.filter(|line| line.bucket.is_empty()).find(|line| &*line.resource == account).map(|line| line.balance)
+    }
+
     /// What only the owner of the ledger can tell. `None` for readers, who then leave what depends on it as it was
     /// last published.
     fn view(&self) -> Option<&dyn View> {

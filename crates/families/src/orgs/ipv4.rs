@@ -10,7 +10,7 @@ use super::dimensions::Dimension;
 use super::guard::conflict;
 use super::names::{ENVS, ORGS};
 use crate::metrics::{Metric, Samples, Survey};
-use crate::{BalanceLine, Change, Refusal, View};
+use crate::{Balances, Change, Refusal, View};
 
 pub static ADDRESSES: Metric = Metric::gauge(
     "bursar_org_ipv4_addresses",
@@ -22,10 +22,10 @@ fn has_one(env: &Value) -> bool {
     env.pointer("/spec/ipv4/enabled") == Some(&Value::Bool(true))
 }
 
-/// How many an organization has.
-fn given(lines: &[BalanceLine]) -> Amount {
-    let line = lines.iter().find(|line| line.bucket.is_empty() && &*line.resource == Dimension::Ipv4.name());
-    line.map_or(Amount::ZERO, |line| line.balance.used)
+/// How many an organization has. It is asked of all of them in a step, so that nothing else of theirs is looked at.
+fn given(balances: &(impl Balances + ?Sized), org: &str) -> Amount {
+    let policy = policy_name(&ORGS.resource(), org, org);
+    balances.balance(&policy, Dimension::Ipv4.name()).map_or(Amount::ZERO, |balance| balance.used)
 }
 
 /// Whether there is an address left for an environment that is to have one.
@@ -36,8 +36,7 @@ pub fn check(addresses: Option<u64>, change: &Change<'_>, view: &dyn View) -> Re
     }
     let orgs = view.parsed_everywhere(&ORGS.resource(), &super::parse_org);
     let names = orgs.iter().filter_map(|one| one.downcast_ref::<OrgFacts>()).map(|org| org.name.as_str());
-    let of = |org: &str| given(&view.of(&policy_name(&ORGS.resource(), org, org)));
-    let sum = names.map(of).try_fold(Amount::ZERO, Amount::checked_add);
+    let sum = names.map(|org| given(view, org)).try_fold(Amount::ZERO, Amount::checked_add);
     let most = i64::try_from(all).ok().map(Amount::from_units);
     match sum.zip(most) {
         Some((sum, most)) if sum < most => Ok(()),
@@ -53,8 +52,7 @@ pub fn sample(addresses: Option<u64>, survey: &dyn Survey, out: &mut Samples) {
     let Some(all) = addresses else { return };
     let mut sum = Amount::ZERO;
     survey.each(&ORGS.resource(), &mut |org| {
-        let name = text(org, &["metadata", "name"]);
-        let more = given(&survey.of(&policy_name(&ORGS.resource(), name, name)));
+        let more = given(survey, text(org, &["metadata", "name"]));
         sum = sum.checked_add(more).unwrap_or(sum);
     });
     out.put(&ADDRESSES, &["all"], all);

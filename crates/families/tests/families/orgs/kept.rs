@@ -298,6 +298,16 @@ fn addresses_that_the_platform_does_not_have_are_no_matter_of_quota() {
     let refused = enable(&mut platform, "c").unwrap_err();
     assert_eq!((refused.code.as_str(), refused.violations.len()), ("ipv4_pool_exhausted", 0));
     assert_eq!(platform.units("c", "max_ipv4_allocations"), 0);
+    // One account is told as all of them are.
+    let desk = platform.reading();
+    let view = desk.engine.view(platform.now_ms);
+    let policy = rules::policy_name(&ORGS.resource(), "a", "a");
+    let lines = families::Balances::of(desk, &policy);
+    assert!(lines.len() > 20);
+    for line in lines.iter().filter(|line| line.bucket.is_empty()) {
+        let one = families::Balances::balance(&view, &policy, &line.resource).unwrap();
+        assert_eq!(format!("{one:?}"), format!("{:?}", line.balance), "{}", line.resource);
+    }
     // Neither does a restart make more of them.
     platform.restart();
     assert_eq!(enable(&mut platform, "c").unwrap_err().code, "ipv4_pool_exhausted");
