@@ -36,6 +36,12 @@ impl Row {
         Some(left.max(Amount::ZERO))
     }
 
+    /// The parts of a usage that something was decided by, where this row may be of a later moment: what is counted, what is reserved.
+    pub fn parts_of(&self, usage: Amount) -> (Amount, Amount) {
+        let counted = self.counted.min(usage);
+        (counted, usage.checked_sub(counted).unwrap_or(Amount::ZERO))
+    }
+
     pub fn shown(&self, tier: &str) -> Value {
         let source = match self.source {
             Source::Override => "override".to_owned(),
@@ -127,6 +133,23 @@ pub fn project(resource: &GroupResource, org: &mut Value, balances: &dyn Balance
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_add_up_to_what_was_decided_by() {
+        let units = Amount::from_units;
+        let row = |counted: i64, reserved: i64| Row {
+            dimension: Dimension::Instances,
+            counted: units(counted),
+            reserved: units(reserved),
+            usage: units(counted + reserved),
+            limit: None,
+            source: Source::Tier,
+        };
+        // Of the same moment, of a later one with more, and of one with less.
+        for (row, parts) in [(row(3, 2), (3, 2)), (row(9, 4), (5, 0)), (row(1, 1), (1, 4))] {
+            assert_eq!(row.parts_of(units(5)), (units(parts.0), units(parts.1)));
+        }
+    }
 
     #[test]
     fn a_warning_does_not_flutter() {

@@ -353,11 +353,12 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     };
     let details =
         quota_details(&violations, |violation| match rows.iter().find(|row| row.dimension == violation.dimension) {
-            Some(row) => {
-                let shown = row.shown(tier);
-                (shown["counted"].clone(), shown["reserved"].clone(), source(violation.dimension))
+            // The parts are of the moment after the decision: what is used was decided by, and they add up to it.
+            Some(row) if !violation.counted_only => {
+                let (counted, reserved) = row.parts_of(violation.current);
+                (numbers::shown(counted), numbers::shown(reserved), source(violation.dimension))
             }
-            None => (numbers::shown(violation.current), json!(0), source(violation.dimension)),
+            _ => (numbers::shown(violation.current), json!(0), source(violation.dimension)),
         });
     let first = violations.first().map(|one| one.dimension);
     if let Some(first) = first {
