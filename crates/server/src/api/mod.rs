@@ -120,6 +120,7 @@ struct Inner {
     long: Long,
     /// What happens to organizations, for who follows it.
     tail: Arc<orgs::Tail>,
+    trail: orgs::Trail,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
@@ -230,6 +231,7 @@ impl Api {
                 definitions: Arc::default(),
                 long: Long::new(),
                 tail: Arc::default(),
+                trail: orgs::Trail::default(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
@@ -243,6 +245,10 @@ impl Api {
 
     pub fn parts(&self) -> &Parts {
         &self.inner.parts
+    }
+
+    pub(crate) fn trail(&self) -> &orgs::Trail {
+        &self.inner.trail
     }
 
     pub(crate) fn tail(&self) -> &Arc<orgs::Tail> {

@@ -374,14 +374,20 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     }
 }
 
-/// Writes a refusal into the audit trail, before it is told; what was only asked for is none.
+/// Writes a refusal into the audit trail, before it is told, unless there are too many of its organization; what was only asked for is
+/// none.
 async fn audit(parts: &Arc<Parts>, call: &Call, class: &str, reason: &str, details: &Value) {
     if call.is_dry_run() {
         return;
     }
     let Call { found, headers, source, number, .. } = call;
     let tried = Tried { found, org: call.org(), actor: call.actor(), headers, source: *source, number: *number };
-    let entry = tried.entry((parts.clock)(), class, reason, details);
+    let now_ms = (parts.clock)();
+    let Some(besides) = call.api.trail().take(call.org(), now_ms) else { return };
+    let mut entry = tried.entry(now_ms, class, reason, details);
+    if besides > 0 {
+        entry["details"]["refused_besides"] = json!(besides);
+    }
     let entries = vec![(Journal::AUDIT, entry.to_string().into_bytes())];
     // A trail that cannot be written is no reason to grant; the refusal stands either way.
     if !write_entries(parts, entries, origin(call.number)).await {
