@@ -153,6 +153,13 @@ fn value(kind: &str, text: &str) -> anyhow::Result<Value> {
     })
 }
 
+/// A text as it can stand in a query, whatever it is.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let one = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(one).collect()
+}
+
 /// A name as it can stand in a path.
 fn name(text: &str) -> anyhow::Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
@@ -201,10 +208,8 @@ async fn command(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> an
         query.push("dry_run=true".to_owned());
     }
     for name in ["after", "limit"] {
-        if let Some(text) =
-            text(given, name).filter(|text| text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)))
-        {
-            query.push(format!("{name}={text}"));
+        if let Some(text) = text(given, name) {
+            query.push(format!("{name}={}", encoded(text)));
         }
     }
     if !query.is_empty() {
@@ -237,6 +242,12 @@ async fn command(client: &Client, endpoint: &Endpoint, given: &ArgMatches) -> an
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_to_go_on_is_sent_whatever_it_is_made_of() {
+        assert_eq!(encoded("App/acme/shop-1.x"), "App%2Facme%2Fshop-1.x");
+        assert_eq!(encoded("a&b=ü%"), "a%26b%3D%C3%BC%25");
+    }
 
     #[test]
     fn every_endpoint_is_a_command_with_a_name_of_its_own() {
