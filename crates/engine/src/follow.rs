@@ -259,8 +259,8 @@ impl Engine {
         self.unmade().into_iter().for_each(|key| self.put_behind(key));
         for key in shaped {
             // What limits other objects and was left by the last step is not told from the rest: all of it comes first.
-            match self.policy_resources.contains(&key.resource) {
-                true => self.behind.leave(key),
+            match self.policy_resources.contains(&key.resource) || self.limiting.contains(&key.resource) {
+                true => self.put_behind(key),
                 false => self.behind.insert(key),
             }
         }

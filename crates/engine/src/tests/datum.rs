@@ -3,7 +3,6 @@
 use super::*;
 
 const QUOTA: &str = "quota.datumapis.com";
-
 const RESOURCES: &str = "resources.datumapis.com";
 const PROJECT: &str = "resources.datumapis.com/project";
 
@@ -74,6 +73,34 @@ fn grants_that_are_still_to_be_made_limit_from_their_first_moment_and_are_made_a
     assert_eq!(bench.phase_of_claim("p09", "c", "50"), "Denied");
     while bench.desk.publish(0) > 0 {}
     assert_eq!(made(&bench), 12);
+    bench.audit();
+}
+
+#[test]
+fn grants_that_are_still_to_change_limit_from_that_moment_and_come_first_after_an_end() {
+    let mut bench = bench();
+    let names: Vec<String> = (0..6).map(|number| format!("p{number}")).collect();
+    names.iter().for_each(|name| bench.project(name, json!({})));
+    let trigger = json!({"resource": {"apiVersion": "resources.datumapis.com/v1alpha1", "kind": "Project"}});
+    let template = json!({"resourceGrantTemplate": {"spec": {"limits": limits("5")}}});
+    let policy = json!({"spec": {"trigger": trigger, "target": template}});
+    bench.create(QUOTA, "grantcreationpolicies", "", "one", policy).unwrap();
+    while bench.desk.publish(0) > 0 {}
+    bench.desk.engine.set_bounds(Bounds { bytes: 0, ..Bounds::default() });
+    let key = ObjectKey::new(GroupResource::new(QUOTA, "grantcreationpolicies"), "", "one");
+    let place = "/spec/target/resourceGrantTemplate/spec/limits";
+    bench.change(&key, |policy| *policy.pointer_mut(place).unwrap() = limits("1")).unwrap();
+    let says_one = |bench: &Bench| {
+        let resource = GroupResource::new(QUOTA, "resourcequotagrants");
+        bench.desk.list(&resource).filter(|grant| grant.value()["spec"]["limits"] == limits("1")).count()
+    };
+    assert_eq!(says_one(&bench), 0, "all of it was too much for one step");
+    assert_eq!(bench.phase_of_claim("p4", "c", "3"), "Denied");
+    assert_eq!(says_one(&bench), 1);
+    let mut bench = bench.restart();
+    assert_eq!(bench.phase_of_claim("p5", "c", "3"), "Denied");
+    while bench.desk.publish(0) > 0 {}
+    assert_eq!(says_one(&bench), 6);
     bench.audit();
 }
 
