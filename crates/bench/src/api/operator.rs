@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -105,7 +106,15 @@ async fn make_quota(connection: &mut Connection, namespace: &str, limit: u64) ->
         "apiVersion": "capsule.clastix.io/v1beta2", "kind": "CustomQuota", "metadata": {"name": "pods"},
         "spec": {"limit": limit.to_string(), "sources": [{"apiVersion": "v1", "kind": "Pod", "op": "count"}]},
     });
-    connection.create(&quotas(namespace), Bytes::from(quota.to_string())).await
+    let (body, started) = (Bytes::from(quota.to_string()), Instant::now());
+    loop {
+        match connection.post(&quotas(namespace), body.clone()).await? {
+            (StatusCode::CREATED, _) => return Ok(()),
+            // The API server hears a moment later where the operator is that has just started.
+            (StatusCode::INTERNAL_SERVER_ERROR, _) if started.elapsed() < IN_FORCE => tokio::time::sleep(LOOK).await,
+            (status, said) => bail!("a quota in {namespace}: {status} {}", String::from_utf8_lossy(&said)),
+        }
+    }
 }
 
 async fn used(connection: &mut Connection, namespace: &str) -> anyhow::Result<u64> {
