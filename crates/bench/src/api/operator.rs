@@ -2,7 +2,6 @@
 //! one that nobody asks about; and how soon it serves among many pods, with how much memory.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use tempfile::TempDir;
 use super::http::Connection;
 use super::load::{self, Stop, Work};
 use super::options::Options;
-use super::servers::{Ended, Server, tail};
+use super::servers::{Ended, Server, greeted};
 use super::{Figures, generated_pod, make_namespace, micros, pods_path, print_figures};
 use crate::probe::{Disk, median, resident_bytes_of};
 
@@ -181,13 +180,6 @@ fn start(program: &Path, kubeconfig: &Path, folder: &Path) -> anyhow::Result<End
         .stdout(Stdio::piped())
         .stderr(File::create(&log)?)
         .spawn();
-    let mut process = Ended(child.with_context(|| format!("{} cannot be started", program.display()))?);
-    let mut output = BufReader::new(process.0.stdout.take().context("no pipe")?);
-    let mut line = String::new();
-    while !line.contains("is ready on") {
-        line.clear();
-        ensure!(output.read_line(&mut line)? > 0, "bursar operator did not start:\n{}", tail(&log));
-    }
-    std::thread::spawn(move || output.read_to_string(&mut String::new()));
-    Ok(process)
+    let process = Ended(child.with_context(|| format!("{} cannot be started", program.display()))?);
+    greeted(process, "is ready on", &log)
 }

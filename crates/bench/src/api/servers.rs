@@ -167,17 +167,23 @@ fn start_bursar(program: &Path, folder: &Path, store: &str, token: Option<&str>)
         .stdout(Stdio::piped())
         .stderr(File::create(&log)?)
         .spawn();
-    let mut process = Ended(child.with_context(|| format!("{} cannot be started", program.display()))?);
+    let process = Ended(child.with_context(|| format!("{} cannot be started", program.display()))?);
+    let process = greeted(process, "ready at", &log)?;
+    let kubeconfig = std::fs::read_to_string(folder.join("kubeconfig"))?;
+    Ok((process, Target::from_kubeconfig(&kubeconfig, token)?))
+}
+
+/// Waits until a program of ours says that it is ready.
+pub fn greeted(mut process: Ended, greeting: &str, log: &Path) -> anyhow::Result<Ended> {
     let mut output = BufReader::new(process.0.stdout.take().context("no pipe")?);
     let mut line = String::new();
-    while !line.contains("ready at") {
+    while !line.contains(greeting) {
         line.clear();
-        ensure!(output.read_line(&mut line)? > 0, "bursar serve did not start:\n{}", tail(&log));
+        ensure!(output.read_line(&mut line)? > 0, "bursar did not start:\n{}", tail(log));
     }
     // The rest of the greeting must not fill the pipe.
     std::thread::spawn(move || output.read_to_string(&mut String::new()));
-    let kubeconfig = std::fs::read_to_string(folder.join("kubeconfig"))?;
-    Ok((process, Target::from_kubeconfig(&kubeconfig, token)?))
+    Ok(process)
 }
 
 fn start_etcd(folder: &Path, client: &str, peer: &str) -> anyhow::Result<Ended> {
@@ -237,7 +243,7 @@ async fn ask_ready(folder: &Path, address: &str) -> anyhow::Result<Target> {
 }
 
 /// The last lines of a log.
-pub fn tail(log: &Path) -> String {
+fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
