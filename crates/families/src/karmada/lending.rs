@@ -34,6 +34,8 @@ pub struct Standing {
     /// Whether others have nothing left, and whether it has had what it has for [`KEEP`].
     pub others_starve: bool,
     pub is_rested: bool,
+    /// Whether it gave back for others what it could not use, within [`KEEP`]: it does not ask for that again before they did.
+    pub has_given: bool,
 }
 
 /// What is to be done next.
@@ -67,7 +69,8 @@ impl Standing {
             let chunk = of(&self.chunk, name);
             let asked = of(&self.used, name).checked_add(&of(&self.waiting, name))?;
             // Members count in thousandths. What is asked for is rounded up, and charged so.
-            let needed = asked.max(of(&self.base, name)).max(Quantity::ZERO).round_up_milli();
+            let whole = |asked: Quantity| asked.max(of(&self.base, name)).max(Quantity::ZERO).round_up_milli();
+            let (needed, taken) = (whole(asked), whole(of(&self.used, name)));
             let wanted = needed.checked_add(&chunk)?;
             let most = wanted.checked_add(&chunk)?;
             let is_over = self.over.contains(name);
@@ -75,14 +78,15 @@ impl Standing {
                 // Somebody waits for it, or it is there no more: at once, and without anything in hand.
                 is_idle = true;
                 shrink.insert(name.clone(), needed.canonical());
-            } else if wanted > *hard && !((self.others_starve || is_over) && *hard >= needed) {
+            } else if self.others_starve && self.is_rested && *hard > taken {
+                // What waits there does not go in with a part of what it needs, while somebody else may need no more than that part.
+                is_idle = true;
+                shrink.insert(name.clone(), taken.canonical());
+            } else if wanted > *hard && !((self.others_starve || is_over) && (*hard >= needed || self.has_given)) {
                 is_starved |= *hard <= needed && (!chunk.is_zero() || *hard < needed);
                 grow.insert(name.clone(), wanted.canonical());
             } else if *hard > most {
                 shrink.insert(name.clone(), wanted.canonical());
-            } else if self.others_starve && self.is_rested && *hard > needed {
-                is_idle = true;
-                shrink.insert(name.clone(), needed.canonical());
             }
         }
         Some(match (grow != self.lent && !is_idle, shrink != self.lent) {
@@ -159,6 +163,19 @@ mod tests {
         assert_eq!(Standing { base: amounts("3"), ..idle }.next(), Some(Next::Shrink(amounts("3"))));
         let busy = Standing { others_starve: true, is_rested: true, ..standing("4", "4", "0") };
         assert_eq!(busy.next(), Some(Next::Rest));
+    }
+
+    /// A part of what a pod needs lets nobody in: held for it while another member lacks no more than that, both would wait for ever.
+    #[test]
+    fn what_is_too_little_for_who_waits_goes_to_whom_it_is_enough() {
+        let part = Standing { others_starve: true, is_rested: true, ..standing("4", "3", "2") };
+        assert_eq!(part.next(), Some(Next::Shrink(amounts("3"))));
+        let asks = Some(Next::Grow { wanted: amounts("7"), is_starved: true });
+        assert_eq!(Standing { others_starve: false, ..part.clone() }.next(), asks, "nobody else lacks it");
+        assert_eq!(Standing { is_rested: false, ..part }.next(), asks, "the rest may come yet");
+        let gave = Standing { others_starve: true, has_given: true, ..standing("3", "3", "2") };
+        assert_eq!(gave.next(), Some(Next::Rest), "it is for the others now");
+        assert_eq!(Standing { others_starve: false, ..gave }.next(), asks);
     }
 
     #[test]

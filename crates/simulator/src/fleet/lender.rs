@@ -77,13 +77,23 @@ pub struct Says {
     pub waiting: u64,
 }
 
+/// What whoever lends remembers of the other members.
+pub struct Others {
+    /// They have nothing left.
+    pub starve: bool,
+    /// They waited for long enough.
+    pub waited: bool,
+    /// This member gave them something back lately.
+    pub were_given: bool,
+}
+
 /// What one look at a member leads to.
 pub fn decide(
     lease: Lease,
     told: Option<Terms>,
     says: Says,
     chunk: u64,
-    starve: (bool, bool),
+    others: Others,
     is_over: bool,
 ) -> Option<Action> {
     if told != Some(Terms { hard: lease.hard, until_ms: lease.until_ms }) {
@@ -98,8 +108,9 @@ pub fn decide(
         waiting: amounts(says.waiting),
         chunk: amounts(chunk),
         over: is_over.then(|| "cpu".to_owned()).into_iter().collect(),
-        others_starve: starve.0,
-        is_rested: starve.1,
+        others_starve: others.starve,
+        is_rested: others.waited,
+        has_given: others.were_given,
     };
     match standing.next()? {
         Next::Tell => Some(Action::Tell),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::centre::{Centre, DENIED, NAMESPACE, QUOTA, bindings, leases, quota, quotas};
 use super::judge::{Most, charge, is_free, judge, total};
-use super::lender::{self, Action, Says, afford, lease_name, read, stays, write};
+use super::lender::{self, Action, Others, Says, afford, lease_name, read, stays, write};
 use super::member::{Member, Terms, Word};
 use super::{CLUSTERS, Config, Mutation, Report};
 use crate::rng::Rng;
@@ -215,9 +215,10 @@ impl World {
         let (told, version) = (member.told, member.version);
         let says = Says { used: member.says_used(&mut self.rng), waiting: member.says_waiting(&mut self.rng) };
         self.report.waited += u64::from(says.waiting > 0);
-        let starve = (self.hungry.is_some_and(|who| who != cluster), self.rng.one_in(2));
+        let starve = self.hungry.is_some_and(|who| who != cluster);
+        let others = Others { starve, waited: self.rng.one_in(2), were_given: self.rng.one_in(4) };
         let is_over = total(self.centre()?) > self.overall;
-        let Some(action) = lender::decide(lease, told, says, self.chunk, starve, is_over) else { return Ok(()) };
+        let Some(action) = lender::decide(lease, told, says, self.chunk, others, is_over) else { return Ok(()) };
         if self.stops() {
             return Ok(());
         }

@@ -94,6 +94,30 @@ async fn case_2b_a_release_in_one_member_starts_what_waits_in_another() {
     assert_eq!(running(&clients[0]).await.len() + running(&clients[1]).await.len(), 4);
 }
 
+/// A member that got a part of what its large pod needs does not keep it from another whose small pod needs no more than that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_little_in_one_member_goes_to_another_where_it_is_enough() {
+    let fleet = Fleet::start(&["m1", "m2"], "").await;
+    let clients = [fleet.members[0].client.clone(), fleet.members[1].client.clone()];
+    lending(&fleet, cpu("4"), json!({"chunk": {"cpu": "0"}, "whenFull": "Gate"})).await;
+    for _ in 0..3 {
+        add(&clients[0]).await;
+    }
+    let observer = Observer::of_quota(&fleet.client, |quota| used(quota) <= 4);
+    fleet.until(&leases(), "q.m1", |lease| lease.data["status"]["used"]["cpu"] == "3").await;
+    let mut large = executor();
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+    pods(&clients[0]).create(&PostParams::default(), &crate::object(large)).await.expect("a pod");
+    fleet.until(&leases(), "q.m1", |lease| lease.data["spec"]["hard"]["cpu"] == "4").await;
+    let small = add(&clients[1]).await;
+    let name = small.metadata.name.as_deref().expect("a name");
+    let is_started = |pod: Option<&Pod>| pod.is_some_and(|pod| !is_gated(pod));
+    let started = await_condition(pods(&clients[1]), name, is_started);
+    tokio::time::timeout(PATIENCE, started).await.expect("it starts").expect("a watch");
+    assert_eq!(running(&clients[0]).await.len() + running(&clients[1]).await.len(), 4);
+    observer.end(20).await;
+}
+
 /// What one member was lent and does not use goes to another that has nothing left, until that has all.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_idle_in_one_member_goes_to_another_that_grows() {

@@ -50,8 +50,9 @@ pub struct Leases {
 /// What was seen lately, by namespace and name.
 #[derive(Default)]
 struct Seen {
-    /// When each lease last grew.
+    /// When each lease last grew, and when it was last made less although somebody waits there.
     grown: HashMap<Key, Instant>,
+    given: HashMap<Key, Instant>,
     /// Quotas of which some member has nothing left: which, and when that was seen.
     hungry: HashMap<Key, (String, Instant)>,
 }
@@ -62,6 +63,7 @@ impl Seen {
     /// Forgets what means nothing any more.
     fn forget(&mut self) {
         self.grown.retain(|_, since| since.elapsed() <= KEEP);
+        self.given.retain(|_, since| since.elapsed() <= KEEP);
         self.hungry.retain(|_, (_, since)| since.elapsed() < KEEP);
     }
 }
@@ -202,11 +204,11 @@ impl Leases {
         let Shown { terms, version, used, waiting } = told.shown().await?;
         let version = version.as_deref();
         let (own_key, quota_key) = ((namespace.clone(), name.clone()), (namespace.clone(), quota.name_any()));
-        let (others_starve, is_rested) = {
+        let (others_starve, is_rested, has_given) = {
             let seen = self.seen.lock().await;
             let starves = seen.hungry.get(&quota_key).filter(|(_, since)| since.elapsed() < KEEP);
-            let is_rested = seen.grown.get(&own_key).is_none_or(|since| since.elapsed() > KEEP);
-            (starves.is_some_and(|(who, _)| *who != name), is_rested)
+            let is_lately = |when: &HashMap<Key, Instant>| when.get(&own_key).is_some_and(|at| at.elapsed() <= KEEP);
+            (starves.is_some_and(|(who, _)| *who != name), !is_lately(&seen.grown), is_lately(&seen.given))
         };
         let own = |field: &str| read(&stored.data["spec"][field], &names, str::to_owned);
         let standing = Standing {
@@ -220,6 +222,7 @@ impl Leases {
             over: over(quota, &limits, &names),
             others_starve,
             is_rested,
+            has_given,
         };
         let gates = elastic.gates && told.knows_slices();
         let with = |hard: Amounts| Terms { hard, valid_until: valid_until.clone(), gates, others: Vec::new() };
@@ -244,6 +247,9 @@ impl Leases {
                 told.tell(&with(less.clone()), version).await?;
                 let used = told.enforced(&less).await?;
                 lease.write(&kept(&less, &used)).await.map_err(say)?;
+                if waiting.values().any(|amount| *amount > Quantity::ZERO) {
+                    self.seen.lock().await.given.insert(own_key, Instant::now());
+                }
             }
             Next::Tell | Next::Rest => {}
         }
