@@ -32,6 +32,8 @@ const REFUSED_TRIES_MAX: usize = 32;
 /// How long a look waits for what there is of kinds that it has begun to watch.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Kinds watched in one member.
+/// How long a watch in a member lasts before it is begun anew: a line that was lost without a word is noticed by that.
+const WATCH_SECONDS: u32 = 30;
 const KINDS_MAX: usize = 256;
 
 pub struct Member {
@@ -172,7 +174,7 @@ impl Member {
         let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
         let wanted = GroupVersionKind::gvk(group, version, &key.1);
         let found = kube::discovery::pinned_kind(&self.member, &wanted).await?;
-        let config = watcher::Config::default().labels(&format!("{MANAGED}=true"));
+        let config = watcher::Config::default().labels(&format!("{MANAGED}=true")).timeout(WATCH_SECONDS);
         let mirror = self.watch.mirror(&self.member, &found.0, "", config);
         self.brought.insert(key, mirror.clone());
         Ok(mirror)
