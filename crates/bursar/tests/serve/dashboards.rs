@@ -109,7 +109,7 @@ metadata: {name: fed}
 apiVersion: cluster.karmada.io/v1alpha1
 kind: Cluster
 metadata: {name: far}
-spec: {syncMode: Pull}
+spec: {syncMode: Push, apiEndpoint: "https://127.0.0.1:9"}
 ---
 apiVersion: policy.karmada.io/v1alpha1
 kind: FederatedResourceQuota

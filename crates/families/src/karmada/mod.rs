@@ -144,10 +144,10 @@ impl Family for Karmada {
             resource if QUOTAS.is(resource) => quota::validate(request.name, request.object, &self.settings),
             resource if LEASES.is(resource) => lease::validate(request.object, request.name),
             resource if SLICES.is(resource) => slice::validate(request.object),
-            resource if BINDINGS.is(resource) => validate::binding(request.object, request.namespace),
+            resource if BINDINGS.is(resource) => validate::binding(request.object, request.old, request.namespace),
             resource if POLICIES.is(resource) => validate::propagation_policy(request, world),
             resource if TAINT_POLICIES.is(resource) => validate::taint_policy(request.object),
-            resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object),
+            resource if CLUSTERS.is(resource) => validate::cluster(request.name, request.object, request.old),
             _ => Vec::new(),
         };
         let warnings = if POLICIES.is(request.resource) { validate::unheeded(request.object) } else { Vec::new() };

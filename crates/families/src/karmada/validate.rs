@@ -15,16 +15,20 @@ use super::quota::cluster_name;
 use crate::{Admission, World};
 
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+/// How long each part of a policy may be, as JSON, that every binding under it has a copy of; of `placement` it has two, and annotations
+/// have no more room than 256 KiB.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+const COPIED: [&str; 3] = ["placement", "failover", "suspension"];
 
 /// A binding that is stored can be counted: no amount below zero, nothing that overflows, no cluster twice. It is for a template of
 /// its own namespace: whoever may write here has no say in what others run.
-pub fn binding(object: &Value, namespace: &str) -> Vec<FieldError> {
+pub fn binding(object: &Value, old: Option<&Value>, namespace: &str) -> Vec<FieldError> {
     let spec_path = Path::new("spec");
     let spec = match BindingSpec::read(object) {
         Ok(spec) => spec,
         Err(why) => return vec![FieldError::invalid(spec_path, Value::Null, why)],
     };
-    let mut errors = Vec::new();
+    let mut errors = copied(object, old);
     let dependencies = text(object, &["metadata", "annotations", DEPENDENCIES]);
     if !dependencies.is_empty() && serde_json::from_str::<Value>(dependencies).is_err() {
         let path = Path::new("metadata");
@@ -87,6 +91,18 @@ pub fn binding(object: &Value, namespace: &str) -> Vec<FieldError> {
     errors
 }
 
+/// What is copied many times has a bound. What was stored before there was one stays as it is.
+fn copied(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let spec = Path::new("spec");
+    let part = |of: &Value, field: &str| at(of, &["spec", field]).cloned();
+    let is_long = |field: &&str| {
+        let (is, was) = (part(object, field), old.and_then(|old| part(old, field)));
+        is != was && is.is_some_and(|is| is.to_string().len() > COPIED_BYTES_MAX)
+    };
+    let long = COPIED.into_iter().filter(is_long);
+    long.map(|field| FieldError::too_long(spec.child(field), COPIED_BYTES_MAX)).collect()
+}
+
 fn requests(requirements: Option<&Requirements>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let nothing = Map::new();
     let list = requirements.map_or(&nothing, |one| &one.resource_request);
@@ -104,7 +120,7 @@ fn requests(requirements: Option<&Requirements>, path: &Path<'_>, errors: &mut V
 
 /// A policy selects objects of its own namespace.
 pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = copied(request.object, request.old);
     let spec = Path::new("spec");
     let selectors = spec.child("resourceSelectors");
     let count = |policy: &Value| items(policy, &["spec", "resourceSelectors"]).len();
@@ -220,7 +236,7 @@ pub fn taint_policy(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-pub fn cluster(name: &str, object: &Value) -> Vec<FieldError> {
+pub fn cluster(name: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = cluster_name(name, &Path::new("metadata").child("name"));
     let spec = Path::new("spec");
     let endpoint = text(object, &["spec", "apiEndpoint"]);
@@ -234,3 +250,8 @@ pub fn cluster(name: &str, object: &Value) -> Vec<FieldError> {
     }
     errors
 }
+    let is_pulled = |cluster: &Value| text(cluster, &["spec", "syncMode"]) == "Pull";
+    if is_pulled(object) && !old.is_some_and(is_pulled) {
+        let why = "nobody fetches workloads from here: use Push, with apiEndpoint and secretRef";
+        errors.push(FieldError::invalid(spec.child("syncMode"), "Pull", why));
+    }

@@ -18,7 +18,10 @@ fn policy(priority: Option<i32>, names: &[&str]) -> Value {
     }
     let mut spec = json!({
         "resourceSelectors": selectors,
-        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
+        "placement": {
+            "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+            "clusterTolerations": [{"operator": "Exists"}],
+        },
         // Nobody would take it away again.
         "suspension": {"dispatching": true},
     });
@@ -31,7 +34,9 @@ fn policy(priority: Option<i32>, names: &[&str]) -> Value {
 /// A control plane with a cluster that nobody answers for: placing needs no member.
 async fn lonely() -> Fleet {
     let fleet = Fleet::start(&[], ", evict: false").await;
-    create(&fleet.client, &clusters(), "far", json!({"syncMode": "Pull"})).await.expect("a cluster");
+    create(&fleet.client, &clusters(), "far", json!({"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:9"}))
+        .await
+        .expect("a cluster");
     fleet
 }
 

@@ -96,7 +96,16 @@ impl Scheduler {
         // What is left of them changes with every heartbeat, and concerns only who waits.
         let said: Vec<_> = clusters
             .iter()
-            .map(|one| (&one.name, &one.labels, &one.taints, one.is_leaving, one.kinds.as_ref().map(BTreeSet::len)))
+            .map(|one| {
+                (
+                    &one.name,
+                    &one.labels,
+                    &one.taints,
+                    one.is_leaving,
+                    one.is_pulled,
+                    one.kinds.as_ref().map(BTreeSet::len),
+                )
+            })
             .collect();
         let mark = fingerprint(&format!("{said:?}"));
         let is_new = std::mem::replace(&mut self.clusters_mark, mark) != mark;
@@ -405,6 +414,7 @@ pub fn read_cluster(cluster: &DynamicObject) -> Cluster {
         labels: cluster.labels().clone(),
         taints: taints.into_iter().flatten().filter_map(|one| Taint::deserialize(one).ok()).collect(),
         is_leaving: is_leaving(cluster),
+        is_pulled: cluster.data["spec"]["syncMode"] == "Pull",
         kinds,
         left: left(status),
     }

@@ -50,6 +50,9 @@ fn obstacle(spec: &BindingSpec, placement: &Value, cluster: &Cluster, goes_back:
     if cluster.is_leaving {
         return Some("cluster(s) are being removed".into());
     }
+    if !is_there && cluster.is_pulled {
+        return Some("cluster(s) are not pushed to".into());
+    }
     if !is_chosen(placement, cluster) {
         return Some("cluster(s) did not match the placement cluster affinity constraint".into());
     }

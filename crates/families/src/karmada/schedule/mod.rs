@@ -24,6 +24,8 @@ pub struct Cluster {
     pub is_leaving: bool,
     /// The kinds it serves, as apiVersion and kind; `None` while it has not told.
     pub kinds: Option<std::collections::BTreeSet<(String, String)>>,
+    /// Whether nobody brings anything there.
+    pub is_pulled: bool,
     /// What is left of each resource; `None` while it has not told, or has no nodes.
     pub left: Option<BTreeMap<String, Amount>>,
 }

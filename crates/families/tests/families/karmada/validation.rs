@@ -198,6 +198,44 @@ fn what_a_policy_says_without_effect_is_told() {
             resource: &resource,
             subresource: "",
             namespace: "a",
+/// Nobody fetches workloads from here: a cluster that waits to be asked would be given what it never gets.
+#[test]
+fn a_cluster_is_pushed_to_or_is_none() {
+    let mut desk = desk();
+    let clusters = resource("clusters.cluster.karmada.io");
+    let said = desk.apply(&clusters, "", "m1", json!({"spec": {"syncMode": "Pull"}})).expect_err("nobody pulls");
+    let words = "spec.syncMode: Invalid value: \"Pull\": nobody fetches workloads from here: use Push";
+    assert!(said.contains(words), "{said}");
+}
+
+/// Every binding under a policy has a copy of what it says beside its selectors: that has an end.
+#[test]
+fn what_is_copied_into_every_binding_is_not_long() {
+    let mut desk = desk();
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    let long = |names: usize| {
+        let list: Vec<String> = (0..names).map(|name| format!("cluster-{name:040}")).collect();
+        json!({"clusterNames": list})
+    };
+    for (field, value) in [
+        ("placement", json!({"clusterAffinity": long(2000)})),
+        ("suspension", json!({"dispatchingOnClusters": long(2000)})),
+        ("failover", json!({"cluster": long(2000)})),
+    ] {
+        let words = format!("spec.{field}: Too long: may not be more than 65536 bytes");
+        let mut policy = json!({"spec": {"resourceSelectors": selectors}});
+        policy["spec"][field] = value.clone();
+        let said = desk.apply(&policies(), "a", "p", policy).expect_err(field);
+        assert!(said.contains(&words), "{said}");
+        let mut by_hand = binding(1, json!({"cpu": "1"}), &[]);
+        by_hand["spec"][field] = value;
+        let said = desk.apply(&bindings(), "a", "w", by_hand).expect_err(field);
+        assert!(said.contains(&words), "{said}");
+    }
+    let thousand = json!({"spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": long(1000)}}});
+    desk.apply(&policies(), "a", "p", thousand).expect("a thousand clusters by name");
+}
+
             name: "p",
             object: &mut object,
             old: None,
