@@ -1,7 +1,7 @@
 //! What is brought to a member is what its manifest says now: what is taken out of it goes, and so does a limit that others add.
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until, until_gone};
 use super::{api, bindings, deployment, deployments, edit, everything, flink, flinks, policies, quotas};
@@ -75,4 +75,67 @@ async fn what_is_tampered_with_in_a_member_is_put_back() {
     fleet.members[0].reconnect();
     until_gone(&fleet.client, &bindings(), "web-deployment").await;
     assert!(api(&there, &deployments()).get_opt("web").await.expect("an answer").is_none());
+}
+
+/// A job of a CPU that is taken away so many seconds after its end, or never.
+fn job(ttl: Value) -> Value {
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    json!({"ttlSecondsAfterFinished": ttl, "template": {"spec": {"restartPolicy": "Never", "containers": containers}}})
+}
+
+/// A Job that ran to its end and was taken away in its member does not run once more: not where its end was told, nor where it went with
+/// it, nor where nobody could see it, nor after restarts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_ran_to_its_end_is_not_brought_again() {
+    let jobs = super::kind("batch", "v1", "Job", "jobs");
+    let fleet = Fleet::start(&["m1"], "").await;
+    fleet.create(&policies(), "p", everything("batch/v1", "Job")).await;
+    let there = fleet.members[0].client.clone();
+    for (name, ttl) in [("told", json!(null)), ("quick", json!(0)), ("unseen", json!(0))] {
+        fleet.create(&jobs, name, job(ttl)).await;
+        until(&there, &jobs, name, |_| true).await;
+    }
+    let is_applied = |is: &'static str| move |one: &DynamicObject| super::fleet::condition(one, "FullyApplied") == is;
+    for name in ["told-job", "quick-job", "unseen-job"] {
+        fleet.until(&bindings(), name, is_applied("True")).await;
+    }
+    let end = async |name: &str| {
+        let at = "2026-01-01T00:00:00Z";
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": at});
+        let status = json!({
+            "succeeded": 1, "startTime": at, "completionTime": at,
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+        });
+        let patch = Patch::Merge(json!({ "status": status }));
+        api(&there, &jobs).patch_status(name, &PatchParams::default(), &patch).await.expect("it ends");
+    };
+    let remove = async |name: &str| {
+        let background = DeleteParams::background();
+        api(&there, &jobs).delete(name, &background).await.expect("deleted");
+        until_gone(&there, &jobs, name).await;
+    };
+    let told = |one: &DynamicObject| one.data["status"]["aggregatedStatus"][0]["status"]["succeeded"] == 1;
+    end("told").await;
+    fleet.until(&bindings(), "told-job", told).await;
+    remove("told").await;
+    end("quick").await;
+    remove("quick").await;
+    fleet.until(&bindings(), "quick-job", told).await;
+    fleet.members[0].cut_off();
+    end("unseen").await;
+    remove("unseen").await;
+    let fleet = fleet.restart_centre().await;
+    fleet.members[0].reconnect();
+    // One that nobody saw go may have ended; that is said, and left to people.
+    fleet.until(&bindings(), "unseen-job", is_applied("False")).await;
+    fleet.create(&jobs, "last", job(json!(null))).await;
+    until(&there, &jobs, "last", |_| true).await;
+    for name in ["told", "quick", "unseen"] {
+        assert!(api(&there, &jobs).get_opt(name).await.expect("an answer").is_none(), "{name} runs again");
+    }
+    // Whoever wants it once more says so with a template of its own.
+    api(&fleet.client, &jobs).delete("unseen", &DeleteParams::background()).await.expect("deleted");
+    until_gone(&fleet.client, &bindings(), "unseen-job").await;
+    fleet.create(&jobs, "unseen", job(json!(0))).await;
+    until(&there, &jobs, "unseen", |_| true).await;
 }

@@ -263,6 +263,27 @@ const ADDED: [&str; 9] = [
     "replicas",
     "readyReplicas",
     "updatedReplicas",
+/// Whether a workload ran to its end: nobody is to run it once more.
+pub fn is_finished(object: &Value) -> bool {
+    let is = |condition: &str| kinds::conditions::of(object, condition).is_some_and(|one| one["status"] == "True");
+    match Kind::of(object) {
+        Kind::Job => is("Complete") || is("Failed"),
+        Kind::Pod => matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed"),
+        Kind::Spark => matches!(text(object, &["status", "applicationState", "state"]), "COMPLETED" | "FAILED"),
+        _ => false,
+    }
+}
+
+/// Whether it is taken away by itself some time after its end.
+pub fn goes_by_itself(template: &Value) -> bool {
+    let says = |field: &str| at(template, &["spec", field]).is_some_and(|one| !one.is_null());
+    match Kind::of(template) {
+        Kind::Job => says("ttlSecondsAfterFinished"),
+        Kind::Spark => says("timeToLiveSeconds"),
+        _ => false,
+    }
+}
+
     "availableReplicas",
     "unavailableReplicas",
     "currentReplicas",

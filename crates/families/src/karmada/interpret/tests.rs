@@ -54,6 +54,42 @@ fn built_in_workloads() {
     assert_eq!(class.requirements.unwrap().priority_class_name, "gold");
 }
 
+/// Claims that a StatefulSet, or a pod, makes for itself are asked for by its template, one for each pod.
+#[test]
+fn claims_that_come_with_pods_are_counted() {
+    let claim = json!({"metadata": {"name": "data"}, "spec": {}});
+    let ephemeral = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}});
+    let mut pod = json!({"spec": {"containers": [], "volumes": [{"name": "e", "emptyDir": {}}, ephemeral]}});
+    let set = workload("StatefulSet", json!({"replicas": 4, "volumeClaimTemplates": [claim, claim], "template": pod}));
+    assert_eq!(shown(&set), "4x persistentvolumeclaims=3");
+    assert_eq!(shown(&workload("Deployment", json!({"template": pod}))), "1x persistentvolumeclaims=1");
+    pod["spec"]["volumes"] = json!([]);
+    assert_eq!(
+        shown(&workload("StatefulSet", json!({"volumeClaimTemplates": [claim], "template": pod}))),
+        "1x persistentvolumeclaims=1"
+    );
+    assert_eq!(shown(&workload("Deployment", json!({"volumeClaimTemplates": [claim], "template": pod}))), "1x ");
+}
+
+#[test]
+fn what_ran_to_its_end_is_known_by_its_status() {
+    let with = |kind: &str, status: Value| {
+        let group = match kind {
+            "Job" => "batch/v1",
+            "SparkApplication" => "sparkoperator.k8s.io/v1beta2",
+            _ => "v1",
+        };
+        is_finished(&json!({"apiVersion": group, "kind": kind, "status": status}))
+    };
+    let condition = |kind: &str, is: &str| json!({"conditions": [{"type": kind, "status": is}]});
+    assert!(with("Job", condition("Complete", "True")) && with("Job", condition("Failed", "True")));
+    assert!(!with("Job", condition("Complete", "False")) && !with("Job", condition("Suspended", "True")));
+    assert!(with("Pod", json!({"phase": "Succeeded"})) && !with("Pod", json!({"phase": "Running"})));
+    let state = |state: &str| json!({"applicationState": {"state": state}});
+    assert!(with("SparkApplication", state("COMPLETED")) && !with("SparkApplication", state("SUBMISSION_FAILED")));
+    assert!(!with("ConfigMap", condition("Complete", "True")));
+}
+
 #[test]
 fn numbers_of_tricksters_are_errors() {
     for replicas in [json!(-1), json!(1_u64 << 40), json!("many"), json!(1.5), json!([])] {

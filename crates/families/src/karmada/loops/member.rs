@@ -15,6 +15,7 @@ use super::super::Settings;
 use super::super::interpret::{self, Reserve};
 use super::detector::words;
 use super::difference::covers;
+use super::ended::{Gone, gone, is_ended};
 use super::heartbeat;
 use super::kind::{
     MANAGED, TEMPLATE_MARK, WORK_FINALIZER, all, fingerprint, is_leaving, namespace_of, whole, within, work_namespace,
@@ -31,9 +32,9 @@ const REFUSED_WAIT_MAX: Duration = Duration::from_secs(8);
 const REFUSED_TRIES_MAX: usize = 32;
 /// How long a look waits for what there is of kinds that it has begun to watch.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Kinds watched in one member.
 /// How long a watch in a member lasts before it is begun anew: a line that was lost without a word is noticed by that.
 const WATCH_SECONDS: u32 = 30;
+/// Kinds watched in one member.
 const KINDS_MAX: usize = 256;
 
 pub struct Member {
@@ -109,7 +110,16 @@ impl From<kube::Error> for Failure {
 /// What became of a manifest.
 enum Applied {
     There(Box<DynamicObject>, ApiResource),
+    /// It ran to its end, and is gone: what is told of it.
+    Ended(Value),
     Failed(Failure),
+}
+
+/// One of a Work's manifests, with its mark, and its place among them.
+struct Manifest<'a> {
+    work: &'a DynamicObject,
+    ordinal: usize,
+    object: Value,
 }
 
 impl Member {
@@ -228,14 +238,16 @@ impl Member {
         let manifests = work.data["spec"]["workload"]["manifests"].as_array().cloned().unwrap_or_default();
         let (mut told, mut failures) = (Vec::new(), Vec::<Failure>::new());
         for (ordinal, manifest) in manifests.iter().enumerate() {
-            match self.apply(work, manifest).await {
+            let marked = Manifest { work, ordinal, object: marked(manifest) };
+            match self.apply(&marked).await {
+                Applied::Ended(entry) => told.push(entry),
                 Applied::There(object, kind) => {
                     let live = whole(&object, &kind);
                     let mut entry = json!({
                         "identifier": {
                             "ordinal": ordinal, "group": kind.group, "version": kind.version, "kind": kind.kind,
                             "resource": kind.plural, "namespace": namespace_of(&object), "name": object.name_any(),
-                            "uid": object.metadata.uid,
+                            "uid": object.metadata.uid, "fingerprint": mark_of(&marked.object),
                         },
                         "health": interpret::health(&live).name(),
                     });
@@ -246,10 +258,13 @@ impl Member {
                 }
                 Applied::Failed(failure) => {
                     failures.push(failure);
-                    // What it brought before is its own, whatever is known of it now.
-                    let before = work.data["status"]["manifestStatuses"].as_array().into_iter().flatten();
-                    let before = before.map(|one| &one["identifier"]).find(|one| one["ordinal"] == ordinal);
-                    told.extend(before.map(|identifier| json!({ "identifier": identifier })));
+                    // What it brought before is its own, whatever is known of it now; and what ran to its end did.
+                    let mut before = work.data["status"]["manifestStatuses"].as_array().into_iter().flatten();
+                    let before = before.find(|one| one["identifier"]["ordinal"] == ordinal);
+                    told.extend(before.map(|one| match is_ended(one, manifest) {
+                        true => one.clone(),
+                        false => json!({"identifier": one["identifier"]}),
+                    }));
                 }
             }
         }
@@ -281,42 +296,51 @@ impl Member {
     }
 
     /// Makes one object in the member what its manifest says.
-    async fn apply(&mut self, work: &DynamicObject, manifest: &Value) -> Applied {
+    async fn apply(&mut self, brought: &Manifest<'_>) -> Applied {
+        let Manifest { work, object: manifest, .. } = brought;
         let mirror = match self.kind(manifest).await {
             Ok(mirror) => mirror,
             Err(failure) => return Applied::Failed(failure),
         };
         let of = |field: &str| manifest["metadata"][field].as_str().unwrap_or("").to_owned();
         let (namespace, name) = (of("namespace"), of("name"));
-        let manifest = marked(manifest);
         if let Some(known) = mirror.get(&namespace, &name).filter(|known| !is_leaving(known)) {
             // A field that was taken out of the manifest is not missed there: the mark tells that it is another one.
             let version = known.metadata.resource_version.as_deref().unwrap_or("");
-            let (uid, seen) = (known.uid().unwrap_or_default(), format!("{version} {}", mark_of(&manifest)));
+            let (uid, seen) = (known.uid().unwrap_or_default(), format!("{version} {}", mark_of(manifest)));
             let is_intact = || {
                 let live = whole(&known, &mirror.kind);
-                covers(&live, &manifest) && strangers(&live, &manifest).is_none() && is_brought(&known, work)
+                covers(&live, manifest) && strangers(&live, manifest).is_none() && is_brought(&known, work)
             };
             if self.intact.get(&uid) == Some(&seen) || is_intact() {
                 self.intact.insert(uid, seen);
                 return Applied::There(Box::new(DynamicObject::clone(&known)), mirror.kind.clone());
             }
         }
-        match self.write(&mirror, work, (&namespace, &name), &manifest).await {
-            Ok(object) => Applied::There(Box::new(object), mirror.kind.clone()),
-            Err(failure) => Applied::Failed(failure),
-        }
+        self.write(&mirror, brought, (&namespace, &name)).await.unwrap_or_else(Applied::Failed)
     }
 
     async fn write(
         &self,
         mirror: &Mirror,
-        work: &DynamicObject,
+        brought: &Manifest<'_>,
         (namespace, name): (&str, &str),
-        manifest: &Value,
-    ) -> Result<DynamicObject, Failure> {
+    ) -> Result<Applied, Failure> {
+        let Manifest { work, ordinal, object: manifest } = brought;
         let api = within(&self.member, &mirror.kind, namespace);
         let there = api.get_opt(name).await?;
+        let is_missing = there.is_none();
+        match gone(work, *ordinal, (manifest, mark_of(manifest)), &mirror.ended).filter(|_| is_missing) {
+            Some(Gone::Ended(entry)) => return Ok(Applied::Ended(entry)),
+            Some(Gone::Unknown) => {
+                let kind = &mirror.kind.kind;
+                return Err(Failure::refused(format!(
+                    "{kind} {name} is gone from the cluster and may have run to its end: it is not run again; delete its template, and \
+                     create it anew, to have it run once more"
+                )));
+            }
+            None => {}
+        }
         match there {
             Some(there) if !is_brought(&there, work) => {
                 // What somebody else made there stays somebody else's.
@@ -331,11 +355,12 @@ impl Member {
         // What was applied before and is not in it any more goes.
         let params = PatchParams::apply(MANAGER).force();
         let written = api.patch(name, &params, &Patch::Apply(manifest)).await?;
-        let Some(patch) = strangers(&whole(&written, &mirror.kind), manifest) else { return Ok(written) };
+        let there = |written: DynamicObject| Ok(Applied::There(Box::new(written), mirror.kind.clone()));
+        let Some(patch) = strangers(&whole(&written, &mirror.kind), manifest) else { return there(written) };
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
         let written = api.patch(name, &params, &Patch::Merge(patch)).await?;
         match strangers(&whole(&written, &mirror.kind), manifest) {
-            None => Ok(written),
+            None => there(written),
             Some(_) => Err(Failure::refused(format!(
                 "{} {name}: somebody in the cluster has it ask for more than it was brought with",
                 mirror.kind.kind

@@ -17,6 +17,7 @@ mod assignments;
 mod bounded;
 mod detector;
 mod difference;
+mod ended;
 mod evictions;
 mod heartbeat;
 mod kind;

@@ -59,7 +59,7 @@ fn missing() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "reason": "NotFound"})
 }
 
-fn object(of: &ApiResource, namespace: &str, name: &str, more: Value) -> DynamicObject {
+pub fn object(of: &ApiResource, namespace: &str, name: &str, more: Value) -> DynamicObject {
     let mut object = json!({
         "apiVersion": of.api_version, "kind": of.kind,
         "metadata": {"name": name, "namespace": namespace, "resourceVersion": "1", "uid": name},

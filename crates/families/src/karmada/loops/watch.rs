@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::ended::Ended;
 use super::kind::within;
 
 /// How long changes are gathered before they are looked at.
@@ -30,6 +31,8 @@ pub struct Watch {
 pub struct Mirror {
     pub kind: ApiResource,
     store: Store<DynamicObject>,
+    /// Those that went after they had run to their end.
+    pub ended: Ended,
     _task: Arc<JoinSet<()>>,
 }
 
@@ -55,14 +58,19 @@ impl Watch {
         let store = writer.as_reader();
         let bell = self.bell.clone();
         let changes = reflector::reflector(writer, from_the_beginning(api, config));
+        let ended = Ended::default();
+        let (ends, of) = (ended.clone(), kind.clone());
         let mut task = JoinSet::new();
         task.spawn(changes.for_each(move |change| {
+            if let Ok(watcher::Event::Delete(last)) = &change {
+                ends.note(last, &of);
+            }
             if change.is_ok() {
                 bell.notify_one();
             }
             std::future::ready(())
         }));
-        Mirror { kind: kind.clone(), store, _task: Arc::new(task) }
+        Mirror { kind: kind.clone(), store, ended, _task: Arc::new(task) }
     }
 
     /// What else rings.
@@ -115,7 +123,7 @@ impl Mirror {
             writer.apply_watcher_event(&watcher::Event::InitApply(object));
         }
         writer.apply_watcher_event(&watcher::Event::InitDone);
-        Mirror { kind, store: writer.as_reader(), _task: Arc::default() }
+        Mirror { kind, store: writer.as_reader(), ended: Ended::default(), _task: Arc::default() }
     }
 
     pub fn all(&self) -> Vec<Arc<DynamicObject>> {
