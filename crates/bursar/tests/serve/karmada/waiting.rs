@@ -5,6 +5,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, until};
+use super::observer::Observer;
 use super::{
     TEAM, api, bindings, clusters, create, deployment, deployments, edit, everything, flink, flinks, placed, policies,
     quotas, scheduled, told,
@@ -165,6 +166,39 @@ async fn who_waits_for_more_keeps_what_it_has() {
         "{}",
         scheduled(&unfit).1
     );
+}
+
+/// A pod of ten CPUs becomes ten of one, and again one: the quota stays full all the while, and who waits at the door does not get in.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_size_and_number_leave_nothing_to_steal() {
+    let fleet = Fleet::start(&["m1"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "10"}})).await;
+    fleet.create(&policies(), "p", everything("apps/v1", "Deployment")).await;
+    let sized = |replicas: u32, cpu: &str| {
+        let mut spec = deployment(replicas);
+        spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+        spec
+    };
+    fleet.create(&deployments(), "web", sized(1, "10")).await;
+    fleet.until(&quotas(), "q", |quota| quota.data["status"]["overallUsed"]["cpu"] == "10").await;
+    fleet.create(&deployments(), "thief", deployment(3)).await;
+    fleet.until(&bindings(), "thief-deployment", |one| scheduled(one).0 == "QuotaExceeded").await;
+    let observer = Observer::of_quota(&fleet.client, |quota| quota.data["status"]["overallUsed"]["cpu"] == "10");
+    let there = fleet.members[0].client.clone();
+    for (replicas, cpu) in [(10, "1"), (2, "5"), (5, "2"), (1, "10")] {
+        edit(&fleet.client, &deployments(), "web", json!({"spec": sized(replicas, cpu)})).await.expect("a template");
+        until(&there, &deployments(), "web", |one| {
+            let asked = &one.data["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"];
+            one.data["spec"]["replicas"] == replicas && *asked == cpu
+        })
+        .await;
+    }
+    // More than there is changes nothing.
+    edit(&fleet.client, &deployments(), "web", json!({"spec": sized(11, "1")})).await.expect("a template");
+    told(&fleet.client, "ApplyPolicyFailed", "exceeded for resource cpu: requested sum 11, limit 10.").await;
+    let thief = fleet.until(&bindings(), "thief-deployment", |_| true).await;
+    assert!(placed(&thief).is_empty(), "{:?}", placed(&thief));
+    observer.end(100).await;
 }
 
 /// Each reason why a template is not applied is told, also one that comes soon after another.

@@ -13,15 +13,17 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value, json};
 
-use super::super::binding::BindingSpec;
+use super::super::Settings;
 use super::super::interpret::{self, Wants};
 use super::super::policy::{self, Policy};
-use super::super::{Settings, schedule};
 use super::difference::difference;
 use super::kind::{
-    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, fingerprint, is_leaving,
+    BINDING_FINALIZER, POLICY_NAME, POTENTIAL, TEMPLATE_MARK, annotation, bindings, clusters, fingerprint, is_leaving,
     namespace_of, policies, quotas, stays_here, template_mark, whole, within,
 };
+use super::promises::Promises;
+use super::resize::{Change, Places};
+use super::scheduler::APPLIED_PLACEMENT;
 use super::standing::{Recorder, is_passing, recorder, tell};
 use super::watch::{Mirror, Watch};
 
@@ -48,6 +50,9 @@ pub struct Detector {
     policies: Mirror,
     bindings: Mirror,
     quotas: Mirror,
+    /// Quiet: what they have left is looked at when something else has changed.
+    clusters: Mirror,
+    promises: Promises,
     templates: BTreeMap<Kind, Mirror>,
     /// Kinds of which not everything there is was seen yet.
     coming: BTreeMap<Kind, Mirror>,
@@ -104,9 +109,10 @@ impl From<kube::Error> for Unbound {
     }
 }
 
-pub async fn run(client: Client, settings: Arc<Settings>) {
-    let (watch, mirrors) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
-    let mut detector = Detector::new(client, settings, watch, mirrors);
+pub async fn run(client: Client, settings: Arc<Settings>, promises: Promises) {
+    let (watch, [policies, bindings, quotas]) = Watch::begin(&client, [policies(), bindings(), quotas()]).await;
+    let (_quiet, [clusters]) = Watch::begin(&client, [clusters()]).await;
+    let mut detector = Detector::new(client, settings, watch, [policies, bindings, quotas, clusters], promises);
     loop {
         let is_settled = detector.look().await;
         detector.watch.rung(if is_settled { Duration::from_secs(3600) } else { RETRY }).await;
@@ -128,7 +134,8 @@ impl Detector {
         client: Client,
         settings: Arc<Settings>,
         watch: Watch,
-        [policies, bindings, quotas]: [Mirror; 3],
+        [policies, bindings, quotas, clusters]: [Mirror; 4],
+        promises: Promises,
     ) -> Detector {
         let recorder = recorder(&client, "resource-detector");
         let (templates, coming) = (BTreeMap::new(), BTreeMap::new());
@@ -140,6 +147,8 @@ impl Detector {
             policies,
             bindings,
             quotas,
+            clusters,
+            promises,
             templates,
             coming,
             unknown,
@@ -376,19 +385,45 @@ impl Detector {
         let stored = &binding.data["spec"];
         let said = spec.as_object().into_iter().flatten();
         let news = said.filter_map(|(field, wanted)| Some((field.clone(), difference(&stored[field], wanted)?)));
-        let mut news: Map<String, Value> = news.collect();
+        let news: Map<String, Value> = news.collect();
         if is_marked && news.is_empty() {
             return Ok(false);
         }
-        let mut metadata = json!({"annotations": annotations, "uid": binding.metadata.uid});
-        if let Some(clusters) = with_fewer(stored, &wants, &binding.uid().unwrap_or_default()) {
-            // Worked out for this placement and for no other.
-            metadata["resourceVersion"] = json!(binding.metadata.resource_version);
-            news.insert("clusters".into(), clusters);
+        let uid = binding.uid().unwrap_or_default();
+        let change = Change::of(stored, &news);
+        let clusters = || self.promises.clusters(&self.clusters, &self.settings);
+        let places = match &change {
+            Some(change) => change.places(&wants, &uid, self.settings.count_evicting, clusters)?,
+            None => Places::default(),
+        };
+        let mut metadata = json!({"annotations": annotations, "uid": uid});
+        let mut tries = vec![places.first];
+        tries.extend(places.otherwise.map(Some));
+        let mut refused = None;
+        for targets in tries {
+            let mut news = news.clone();
+            if let Some(targets) = &targets {
+                // Worked out for this placement and for no other.
+                metadata["resourceVersion"] = json!(binding.metadata.resource_version);
+                metadata["annotations"][APPLIED_PLACEMENT] = json!(spec["placement"].to_string());
+                news.insert("clusters".into(), json!(targets));
+            }
+            let patch = Patch::Merge(json!({"metadata": metadata, "spec": news}));
+            match api.patch(name, &PatchParams::default(), &patch).await {
+                Ok(_) => {
+                    if let (Some(Change { before, mut next }), Some(targets)) = (change, targets) {
+                        next.clusters = targets;
+                        self.promises.note(&before, &next, &mut []);
+                    }
+                    return Ok(true);
+                }
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    refused.get_or_insert(kube::Error::Api(status));
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        let patch = json!({"metadata": metadata, "spec": news});
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(true)
+        refused.map_or(Ok(true), |error| Err(error.into()))
     }
 
     /// Bindings that were made for templates that are gone go too; whether all could.
@@ -409,17 +444,6 @@ impl Detector {
         }
         is_settled
     }
-}
-
-/// What is placed, where a template asks for another size and for fewer pods at once: of what is not to run any more nobody asks for the new size.
-fn with_fewer(stored: &Value, wants: &Wants, uid: &str) -> Option<Value> {
-    let mut spec = BindingSpec::read(&json!({ "spec": stored })).ok()?;
-    if spec.replica_requirements == wants.requirements || !wants.components.is_empty() {
-        return None;
-    }
-    spec.replicas = wants.replicas;
-    let fewer = schedule::fewer(&spec, uid);
-    (fewer != spec.clusters).then(|| json!(fewer))
 }
 
 /// What an API said, without the wrapper of its client.

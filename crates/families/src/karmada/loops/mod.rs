@@ -26,6 +26,8 @@ mod leaving;
 mod lender;
 mod member;
 mod members;
+mod promises;
+mod resize;
 mod scheduler;
 mod standing;
 mod taints;
@@ -54,11 +56,12 @@ pub const NAMES: [&str; 6] = [
 pub fn start(client: Client, settings: &Settings) -> Vec<BoxFuture<'static, ()>> {
     let settings = Arc::new(settings.clone());
     let mut loops: Vec<BoxFuture<'static, ()>> = Vec::new();
+    let promises = promises::Promises::default();
     for name in &settings.loops {
         let (client, settings) = (client.clone(), settings.clone());
         match *name {
-            "karmada-detector" => loops.push(Box::pin(detector::run(client, settings))),
-            "karmada-scheduler" => loops.push(Box::pin(scheduler::run(client, settings))),
+            "karmada-detector" => loops.push(Box::pin(detector::run(client, settings, promises.clone()))),
+            "karmada-scheduler" => loops.push(Box::pin(scheduler::run(client, settings, promises.clone()))),
             "karmada-works" => loops.push(Box::pin(works::run(client, settings))),
             "karmada-members" => {
                 loops.push(Box::pin(members::run(client.clone(), settings.clone())));

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kinds::conditions;
@@ -15,23 +15,23 @@ use kinds::resources::quantity_of;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use quantity::Amount;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::binding::{BindingSpec, Target, Usage, usage, usage_on};
+use super::super::binding::{BindingSpec, Target, Usage, usage};
 use super::super::names::Counted;
-use super::super::schedule::{self, Cluster, Misfit, Taint};
+use super::super::schedule::{self, Cluster, Misfit};
 use super::super::scopes::Scopes;
 use super::super::{Settings, quota};
 use super::detector::words;
 use super::kind::{bindings, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, within};
 use super::leaving;
+use super::promises::Promises;
 use super::standing::{now, recorder, says, with_condition};
 use super::tellings::{Occasion, Teller, Telling, Tellings};
 use super::watch::{Mirror, Watch};
 
 const NAME: &str = "default-scheduler";
-const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
 /// Namespaces scheduled at the same time. Within one, bindings are served one after the other.
 const NAMESPACES_AT_ONCE: usize = 8;
 /// How soon a write that failed is tried again.
@@ -50,14 +50,7 @@ struct Scheduler {
     arrivals: HashMap<String, u64>,
     /// The clusters as they were at the last look.
     clusters_mark: u64,
-    /// What was placed since a cluster last told what it has left.
-    assumed: Vec<Assumed>,
-}
-
-struct Assumed {
-    at: Instant,
-    cluster: String,
-    amounts: BTreeMap<String, Amount>,
+    promises: Promises,
 }
 
 /// A binding that needs a look.
@@ -67,7 +60,7 @@ struct Waiting {
     is_retry: bool,
 }
 
-pub async fn run(client: Client, settings: Arc<Settings>) {
+pub async fn run(client: Client, settings: Arc<Settings>, promises: Promises) {
     // What members give back wakes who waits for it.
     let kinds = [bindings(), clusters(), quotas(), leases()];
     let (watch, [bindings, clusters, quotas, _leases]) = Watch::begin(&client, kinds).await;
@@ -81,7 +74,7 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
         teller,
         arrivals: HashMap::new(),
         clusters_mark: 0,
-        assumed: Vec::new(),
+        promises,
     };
     loop {
         let is_settled = scheduler.look().await;
@@ -92,7 +85,7 @@ pub async fn run(client: Client, settings: Arc<Settings>) {
 impl Scheduler {
     /// Looks at every binding; whether nothing failed.
     async fn look(&mut self) -> bool {
-        let clusters = self.seen_clusters();
+        let clusters = self.promises.clusters(&self.clusters, &self.settings);
         // What is left of them changes with every heartbeat, and concerns only who waits.
         let said: Vec<_> = clusters
             .iter()
@@ -131,7 +124,7 @@ impl Scheduler {
         let Some(rooms) = rooms else { return false };
         let scheduler = &*self;
         let clusters = tokio::sync::Mutex::new(clusters);
-        let done: Vec<(bool, Vec<Assumed>)> = futures::stream::iter(by_namespace)
+        let done: Vec<bool> = futures::stream::iter(by_namespace)
             .map(|(namespace, list)| {
                 let rooms = rooms.get(&namespace).cloned().unwrap_or_default();
                 let clusters = &clusters;
@@ -140,8 +133,7 @@ impl Scheduler {
             .buffer_unordered(NAMESPACES_AT_ONCE)
             .collect()
             .await;
-        let is_settled = done.iter().all(|(is_settled, _)| *is_settled);
-        self.assumed.extend(done.into_iter().flat_map(|(_, assumed)| assumed));
+        let is_settled = done.into_iter().all(|is_settled| is_settled);
         if !is_settled {
             // What could not be written may have been for the clusters' sake: all are looked at again.
             self.clusters_mark = 0;
@@ -168,18 +160,6 @@ impl Scheduler {
         (-priority, created, arrival, one.binding.name_any())
     }
 
-    /// The clusters with what they have left, less what was placed since they told it.
-    fn seen_clusters(&mut self) -> Vec<Cluster> {
-        let fresh = Duration::from_secs(2 * self.settings.heartbeat_seconds);
-        self.assumed.retain(|one| one.at.elapsed() < fresh);
-        let mut clusters: Vec<Cluster> = self.clusters.all().iter().map(|one| read_cluster(one)).collect();
-        clusters.sort_by(|one, other| one.name.cmp(&other.name));
-        for assumed in &self.assumed {
-            take(&mut clusters, &assumed.cluster, &assumed.amounts);
-        }
-        clusters
-    }
-
     /// What is left of every quota, by namespace, as it is now: asked for, since copies are a moment old.
     async fn rooms(&self) -> Option<HashMap<String, Vec<Room>>> {
         let listed = super::kind::all(&self.client, &self.quotas.kind).list(&ListParams::default()).await.ok()?;
@@ -196,8 +176,8 @@ impl Scheduler {
         list: Vec<Waiting>,
         mut rooms: Vec<Room>,
         clusters: &tokio::sync::Mutex<Vec<Cluster>>,
-    ) -> (bool, Vec<Assumed>) {
-        let (mut is_settled, mut assumed) = (true, Vec::new());
+    ) -> bool {
+        let mut is_settled = true;
         let mut tellings = Tellings::new(&self.teller);
         for waiting in list {
             let placed = {
@@ -224,11 +204,7 @@ impl Scheduler {
                     let done = self.assign(&waiting, &next.clusters, &mut tellings).await;
                     if let Ok(true) = done {
                         rooms.iter_mut().for_each(|room| room.take(&waiting.spec, &next, &more));
-                        let mut clusters = clusters.lock().await;
-                        for one in moved(&waiting.spec, &next) {
-                            take(&mut clusters, &one.cluster, &one.amounts);
-                            assumed.push(one);
-                        }
+                        self.promises.note(&waiting.spec, &next, &mut clusters.lock().await);
                     }
                     done.map(drop)
                 }
@@ -239,8 +215,7 @@ impl Scheduler {
             }
         }
         // The next look goes by what is told.
-        is_settled &= tellings.finish().await;
-        (is_settled, assumed)
+        is_settled & tellings.finish().await
     }
 
     /// Writes a placement; whether it was granted.
@@ -326,10 +301,14 @@ fn needs_look(binding: &Arc<DynamicObject>, clusters_changed: bool) -> Option<Wa
         return None;
     }
     let spec = BindingSpec::read(&json!({"spec": binding.data["spec"]})).ok()?;
-    let is_ours = spec.scheduler_name.is_empty() || spec.scheduler_name == NAME;
-    let is_held = spec.suspension.as_ref().is_some_and(|one| one.scheduling);
     let is_retry = is_seen && scheduled.is_some_and(|one| one["reason"] == "QuotaExceeded");
-    (is_ours && !is_held).then(|| Waiting { binding: binding.clone(), spec, is_retry })
+    is_ours(&spec).then(|| Waiting { binding: binding.clone(), spec, is_retry })
+}
+
+/// Whether it is this scheduler that places a binding, and now.
+pub fn is_ours(spec: &BindingSpec) -> bool {
+    let is_held = spec.suspension.as_ref().is_some_and(|one| one.scheduling);
+    !is_held && (spec.scheduler_name.is_empty() || spec.scheduler_name == NAME)
 }
 
 /// What one quota has left.
@@ -371,65 +350,4 @@ impl Room {
             }
         }
     }
-}
-
-/// What clusters have to give for a placement that they did not before.
-fn moved(before: &BindingSpec, after: &BindingSpec) -> Vec<Assumed> {
-    let at = Instant::now();
-    let more = |target: &Target| {
-        let (was, is) = (usage_on(before, &target.name).ok()?, usage_on(after, &target.name).ok()?);
-        let mut amounts: BTreeMap<String, Amount> = BTreeMap::new();
-        for (name, amount) in &is.requests {
-            let had = was.requests.get(name).map_or(Amount::ZERO, |one| one.amount);
-            amounts.insert(name.clone(), amount.amount.checked_sub(had)?);
-        }
-        amounts.insert("pods".into(), is.pods().amount.checked_sub(was.pods().amount)?);
-        Some(Assumed { at, cluster: target.name.clone(), amounts })
-    };
-    after.clusters.iter().filter_map(more).collect()
-}
-
-fn take(clusters: &mut [Cluster], name: &str, amounts: &BTreeMap<String, Amount>) {
-    let left = clusters.iter_mut().find(|one| one.name == name).and_then(|one| one.left.as_mut());
-    for (resource, left) in left.into_iter().flatten() {
-        if let Some(amount) = amounts.get(resource) {
-            *left = left.checked_sub(*amount).unwrap_or(Amount::ZERO);
-        }
-    }
-}
-
-pub fn read_cluster(cluster: &DynamicObject) -> Cluster {
-    let status = &cluster.data["status"];
-    let taints = cluster.data["spec"]["taints"].as_array();
-    let kinds = status.get("apiEnablements").and_then(Value::as_array).filter(|list| !list.is_empty()).map(|list| {
-        let each = |one: &Value| {
-            let group = one["groupVersion"].as_str().unwrap_or("").to_owned();
-            let kinds = one["resources"].as_array().cloned().unwrap_or_default();
-            kinds.into_iter().map(move |kind| (group.clone(), kind["kind"].as_str().unwrap_or("").to_owned()))
-        };
-        list.iter().flat_map(each).collect()
-    });
-    Cluster {
-        name: cluster.name_any(),
-        labels: cluster.labels().clone(),
-        taints: taints.into_iter().flatten().filter_map(|one| Taint::deserialize(one).ok()).collect(),
-        is_leaving: is_leaving(cluster),
-        is_pulled: cluster.data["spec"]["syncMode"] == "Pull",
-        kinds,
-        left: left(status),
-    }
-}
-
-fn left(status: &Value) -> Option<BTreeMap<String, Amount>> {
-    let summary = status.get("resourceSummary")?;
-    let allocatable = summary.get("allocatable")?.as_object().filter(|list| !list.is_empty())?;
-    let amount = |list: &str, name: &str| {
-        let value = summary.get(list).and_then(|list| list.get(name));
-        value.and_then(|value| quantity_of(name, value).ok()).map_or(Amount::ZERO, |one| one.amount())
-    };
-    let left = allocatable.keys().filter_map(|name| {
-        let taken = amount("allocated", name).checked_add(amount("allocating", name))?;
-        Some((name.clone(), amount("allocatable", name).checked_sub(taken)?))
-    });
-    Some(left.collect())
 }

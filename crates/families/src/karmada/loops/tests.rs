@@ -542,7 +542,7 @@ async fn who_is_overtaken_tries_again_and_tells_nobody() {
             _ => Some(body.clone()),
         }
     });
-    let looking = tokio::spawn(super::detector::run(client, Arc::new(Settings::default())));
+    let looking = tokio::spawn(super::detector::run(client, Arc::new(Settings::default()), Default::default()));
     let mut tried = 0;
     while tried < 2 {
         let (_, place, _) = told(&mut asked, |(method, ..)| *method == Method::POST).await;

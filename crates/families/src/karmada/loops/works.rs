@@ -26,7 +26,7 @@ use super::kind::{
     bindings, cluster_of, clusters, fingerprint, is_leaving, leases, namespace_of, quotas, stays_here, template_mark,
     whole, within, work_namespace, works,
 };
-use super::scheduler::read_cluster;
+use super::promises::read_cluster;
 use super::standing::is_passing;
 use super::watch::{Mirror, Watch};
 use super::{applied, evictions};

@@ -1,6 +1,7 @@
 //! Bindings say what templates and policies say, and nobody keeps anybody else from getting one.
 
 use super::super::detector::Detector;
+use super::super::promises::Promises;
 use super::*;
 
 fn template(name: &str, namespace: &str, requests: Value, replicas: u32) -> Value {
@@ -31,8 +32,14 @@ fn centre(core: Value, templates: Vec<Value>) -> (Client, mpsc::UnboundedReceive
 }
 
 fn detector(client: Client, all: Vec<DynamicObject>, bound: Vec<DynamicObject>) -> Detector {
-    let mirrors = [Mirror::of(policies(), all), Mirror::of(bindings(), bound), Mirror::of(quotas(), Vec::new())];
-    Detector::new(client, Arc::new(Settings::default()), Watch::new(), mirrors)
+    let some = |names: &[&str]| names.iter().map(|name| object(&clusters(), "", name, json!({}))).collect();
+    let mirrors = [
+        Mirror::of(policies(), all),
+        Mirror::of(bindings(), bound),
+        Mirror::of(quotas(), Vec::new()),
+        Mirror::of(clusters(), some(&["m1"])),
+    ];
+    Detector::new(client, Arc::new(Settings::default()), Watch::new(), mirrors, Promises::default())
 }
 
 fn deployments_of(namespace: &str) -> DynamicObject {
@@ -112,6 +119,23 @@ async fn another_size_comes_with_the_pods_that_go() {
     tokio::time::timeout(PATIENCE, detector.look()).await.expect("a look comes to its end");
     let (_, _, patch) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
     assert_eq!(patch["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
+    assert_eq!(patch["metadata"]["resourceVersion"], "1", "for this placement and for no other");
+}
+
+/// More and smaller pods: nothing of what is charged is let go of in between, where somebody else would take it.
+#[tokio::test]
+async fn more_pods_come_with_their_new_size() {
+    let web = template("web", "team", json!({"cpu": "1"}), 30);
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
+    let there = bound(&web, divided.clone(), json!({"cpu": "4"}), json!([{"name": "m1", "replicas": 10}]));
+    let (client, mut asked) = centre(Value::Null, vec![web]);
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    let mut detector = detector(client, vec![policy("team", "p", selectors, divided)], vec![there]);
+    tokio::time::timeout(PATIENCE, detector.look()).await.expect("a look comes to its end");
+    let (_, _, patch) = told(&mut asked, |(method, ..)| *method == Method::PATCH).await;
+    assert_eq!(patch["spec"]["replicas"], 30);
+    assert_eq!(patch["spec"]["replicaRequirements"]["resourceRequest"]["cpu"], "1");
+    assert_eq!(patch["spec"]["clusters"], json!([{"name": "m1", "replicas": 30}]));
     assert_eq!(patch["metadata"]["resourceVersion"], "1", "for this placement and for no other");
 }
 
