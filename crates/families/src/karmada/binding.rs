@@ -140,10 +140,14 @@ impl BindingSpec {
         suspension.dispatching || named.iter().any(|name| *name == *cluster)
     }
 
+    /// Whether it is for a template of this kind.
+    pub fn is_of(&self, api_version: &str, kind: &str) -> bool {
+        self.resource.api_version == api_version && self.resource.kind == kind
+    }
+
     /// How many pods a cluster has of it. A Pod is one wherever it is, whatever is said of its replicas.
     fn pods_on(&self, target: &Target) -> u64 {
-        let is_pod = self.resource.api_version == "v1" && self.resource.kind == "Pod";
-        u64::from(target.replicas).max(u64::from(is_pod))
+        u64::from(target.replicas).max(u64::from(self.is_of("v1", "Pod")))
     }
 
     /// The priority classes of its pods.

@@ -12,16 +12,19 @@ pub enum Counted {
     Request(Box<str>),
     /// The pods themselves.
     Pods,
-    /// Objects of this kind, in each cluster they are placed on.
+    /// Objects of this kind, in each cluster they are placed on; and claims that come with pods.
     Objects(&'static str),
 }
+
+/// The claims that come with each pod: what a pod requests of them is their number.
+pub const CLAIMS: &str = "persistentvolumeclaims";
 
 /// The kinds of the core group that are counted by the name of their resource.
 const OBJECTS: [(&str, &str); 6] = [
     ("services", "Service"),
     ("secrets", "Secret"),
     ("configmaps", "ConfigMap"),
-    ("persistentvolumeclaims", "PersistentVolumeClaim"),
+    (CLAIMS, "PersistentVolumeClaim"),
     ("replicationcontrollers", "ReplicationController"),
     ("resourcequotas", "ResourceQuota"),
 ];
@@ -46,9 +49,10 @@ impl Counted {
         let amount = match self {
             Counted::Request(name) => usage.requests.get(&**name).copied()?,
             Counted::Pods => usage.pods(),
-            Counted::Objects(kind) if spec.resource.api_version == "v1" && spec.resource.kind == *kind => {
-                usage.objects()
+            Counted::Objects("PersistentVolumeClaim") if !spec.is_of("v1", "PersistentVolumeClaim") => {
+                usage.requests.get(CLAIMS).copied()?
             }
+            Counted::Objects(kind) if spec.is_of("v1", kind) => usage.objects(),
             Counted::Objects(_) => return None,
         };
         Some(amount).filter(|amount| !amount.amount.is_zero())

@@ -10,13 +10,13 @@ mod memory;
 mod pods;
 mod spark;
 
-use kinds::fields::{at, text};
+use kinds::fields::{at, items, text};
 use kinds::resources::quantity_of;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::binding::{Component, Requirements, Target};
-use pods::pods;
+use pods::{add_claims, pods};
 
 /// How many executors of a SparkApplication that grows by itself are reserved.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -76,7 +76,12 @@ pub fn wants(template: &Value, reserve: Reserve) -> Result<Wants, String> {
     match Kind::of(template) {
         Kind::Deployment | Kind::StatefulSet | Kind::ReplicaSet | Kind::ReplicationController => {
             let replicas = count(at(template, &["spec", "replicas"]), 1, "spec.replicas")?;
-            Ok(Wants { replicas, requirements: pods(at(template, &["spec", "template"]))?, components: Vec::new() })
+            let mut requirements = pods(at(template, &["spec", "template"]))?;
+            let claims = items(template, &["spec", "volumeClaimTemplates"]).len();
+            if let Some(requirements) = requirements.as_mut().filter(|_| Kind::of(template) == Kind::StatefulSet) {
+                add_claims(&mut requirements.resource_request, claims)?;
+            }
+            Ok(Wants { replicas, requirements, components: Vec::new() })
         }
         Kind::Job => {
             let requirements = pods(at(template, &["spec", "template"]))?;
@@ -258,11 +263,6 @@ pub fn health(object: &Value) -> Health {
     }
 }
 
-/// The numbers of a workload's status that are added up over clusters.
-const ADDED: [&str; 9] = [
-    "replicas",
-    "readyReplicas",
-    "updatedReplicas",
 /// Whether a workload ran to its end: nobody is to run it once more.
 pub fn is_finished(object: &Value) -> bool {
     let is = |condition: &str| kinds::conditions::of(object, condition).is_some_and(|one| one["status"] == "True");
@@ -284,6 +284,11 @@ pub fn goes_by_itself(template: &Value) -> bool {
     }
 }
 
+/// The numbers of a workload's status that are added up over clusters.
+const ADDED: [&str; 9] = [
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
     "availableReplicas",
     "unavailableReplicas",
     "currentReplicas",

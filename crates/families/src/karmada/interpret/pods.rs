@@ -7,6 +7,7 @@ use kinds::strategies::default_pod_level;
 use serde_json::{Map, Value, json};
 
 use super::super::binding::Requirements;
+use super::super::names::CLAIMS;
 use super::add;
 
 /// What one pod of a template requests. Where only a limit is stated, that is requested.
@@ -36,7 +37,21 @@ pub fn pods(template: Option<&Value>) -> Result<Option<Requirements>, String> {
         let each = of_each.requests.get(name).filter(|each| each.amount > measured.amount);
         add(&mut request, name, each.unwrap_or(measured).to_quantity())?;
     }
+    let volumes = pod.get("spec").map_or(&[][..], |spec| items(spec, &["volumes"]));
+    add_claims(
+        &mut request,
+        volumes.iter().filter(|one| at(one, &["ephemeral", "volumeClaimTemplate"]).is_some()).count(),
+    )?;
     Ok(Some(Requirements { resource_request: request, priority_class_name: class }))
+}
+
+/// Claims that are made for each pod, and counted as such.
+pub fn add_claims(request: &mut Map<String, Value>, claims: usize) -> Result<(), String> {
+    if claims == 0 {
+        return Ok(());
+    }
+    let claims = quantity_of(CLAIMS, &json!(claims)).map_err(|error| error.to_string())?;
+    add(request, CLAIMS, claims)
 }
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];

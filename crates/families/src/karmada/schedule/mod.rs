@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::binding::{BindingSpec, Requirements, Target};
 pub use divide::largest_remainder;
+use super::names::CLAIMS;
 pub use filter::{Taint, clusters_match, is_chosen, toleration};
 
 /// A member cluster as the scheduler sees it.
@@ -169,7 +170,9 @@ fn room(spec: &BindingSpec, candidate: &Candidate<'_>) -> u64 {
         true => need(spec.replica_requirements.as_ref(), 1),
         false => spec.components.iter().for_each(|one| need(one.replica_requirements.as_ref(), one.replicas)),
     }
-    let fits = one.iter().filter(|(name, amount)| !amount.is_zero() && (left.contains_key(*name) || *name != "pods"));
+    // Claims are not what nodes have; and of how many pods they take, some tell nothing.
+    let is_told = |name: &str| left.contains_key(name) || (name != "pods" && name != CLAIMS);
+    let fits = one.iter().filter(|(name, amount)| !amount.is_zero() && is_told(name));
     let fits = fits.map(|(name, amount)| {
         let left = left.get(name).copied().unwrap_or(Amount::ZERO).nanos().max(0);
         u64::try_from(left / amount.nanos()).unwrap_or(PLENTY)

@@ -246,3 +246,22 @@ fn monitoring_is_told_exact_amounts_and_how_bindings_stand() {
         assert!(told.lines().any(|one| one == line), "{line}\n{told}");
     }
 }
+
+/// Claims count where they are templates themselves, and where they come with pods: in all clusters, and for what was evicted.
+#[test]
+fn claims_are_counted_with_the_pods_they_come_with() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", quota(json!({"persistentvolumeclaims": "7"}))).unwrap();
+    let mut claim = binding(0, json!({}), &[("m1", 0)]);
+    claim["spec"]["resource"] = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "c"});
+    desk.apply(&bindings(), "a", "c", claim).unwrap();
+    let set = |clusters: &[(&str, u32)]| binding(3, json!({"persistentvolumeclaims": "2"}), clusters);
+    desk.apply(&bindings(), "a", "s", set(&[("m1", 2), ("m2", 1)])).unwrap();
+    assert_eq!(used(&desk, "a", "q"), json!({"persistentvolumeclaims": "7"}));
+    let said = desk.apply(&bindings(), "a", "s", set(&[("m1", 2), ("m2", 2)])).expect_err("one too many");
+    assert!(said.contains("exceeded for resource persistentvolumeclaims: requested sum 9, limit 7."), "{said}");
+    let mut evicted = set(&[("m2", 1)]);
+    evicted["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "m1", "reason": "r", "producer": "p"}]);
+    desk.apply(&bindings(), "a", "s", evicted).unwrap();
+    assert_eq!(used(&desk, "a", "q"), json!({"persistentvolumeclaims": "7"}));
+}
