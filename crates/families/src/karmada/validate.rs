@@ -149,6 +149,25 @@ pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<Fie
     let affinity = placement.child("clusterAffinity");
     let written = at(request.object, &["spec", "placement", "clusterAffinity", "labelSelector"]);
     label_selector(written, &affinity.child("labelSelector"), &mut errors);
+    let (list, in_turn) = (placement.child("clusterAffinities"), ["spec", "placement", "clusterAffinities"]);
+    let mut named = BTreeSet::new();
+    for (place, one) in items(request.object, &in_turn).iter().enumerate() {
+        let at_one = list.index(place);
+        let name = text(one, &["affinityName"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(
+                at_one.child("affinityName"),
+                "affinities that are tried in turn have names",
+            ));
+        } else if !named.insert(name) {
+            errors.push(FieldError::duplicate(at_one.child("affinityName"), name));
+        }
+        label_selector(one.get("labelSelector"), &at_one.child("labelSelector"), &mut errors);
+    }
+    let is_alone = at(request.object, &["spec", "placement", "clusterAffinity"]).is_some_and(|one| !one.is_null());
+    if is_alone && !named.is_empty() {
+        errors.push(FieldError::forbidden(&list, "clusterAffinities cannot co-exist with clusterAffinity"));
+    }
     let scheduling = placement.child("replicaScheduling");
     let known: [(&str, &[&str]); 2] = [
         ("replicaSchedulingType", &["Divided", "Duplicated"]),
@@ -209,10 +228,6 @@ pub fn unheeded(policy: &Value) -> Vec<String> {
     warn(overwrites, "conflictResolution", "what was in a member before under the same name is left alone");
     let follows = said(&["spec", "propagateDeps"]) == Some(&Value::Bool(true));
     warn(follows, "propagateDeps", "select what a workload needs in resourceSelectors");
-    let in_turn = items(policy, &["spec", "placement", "clusterAffinities"]).len() > 1;
-    if in_turn {
-        warnings.push("spec.placement.clusterAffinities are not tried in turn: they count as one".into());
-    }
     warnings
 }
 
@@ -239,6 +254,11 @@ pub fn taint_policy(object: &Value) -> Vec<FieldError> {
 pub fn cluster(name: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = cluster_name(name, &Path::new("metadata").child("name"));
     let spec = Path::new("spec");
+    let is_pulled = |cluster: &Value| text(cluster, &["spec", "syncMode"]) == "Pull";
+    if is_pulled(object) && !old.is_some_and(is_pulled) {
+        let why = "nobody fetches workloads from here: use Push, with apiEndpoint and secretRef";
+        errors.push(FieldError::invalid(spec.child("syncMode"), "Pull", why));
+    }
     let endpoint = text(object, &["spec", "apiEndpoint"]);
     let is_url =
         endpoint.strip_prefix("https://").is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', ' ', '?', '#']));
@@ -250,8 +270,3 @@ pub fn cluster(name: &str, object: &Value, old: Option<&Value>) -> Vec<FieldErro
     }
     errors
 }
-    let is_pulled = |cluster: &Value| text(cluster, &["spec", "syncMode"]) == "Pull";
-    if is_pulled(object) && !old.is_some_and(is_pulled) {
-        let why = "nobody fetches workloads from here: use Push, with apiEndpoint and secretRef";
-        errors.push(FieldError::invalid(spec.child("syncMode"), "Pull", why));
-    }

@@ -201,7 +201,11 @@ impl Scheduler {
                     if waiting.is_retry && rooms.iter().any(|room| !room.fits(&waiting.spec, &next, &more)) {
                         continue;
                     }
-                    let done = self.assign(&waiting, &next.clusters, &mut tellings).await;
+                    let affinity = {
+                        let placement = next.placement.as_ref().unwrap_or(&Value::Null);
+                        schedule::affinity_name(placement, &next.clusters, &clusters.lock().await)
+                    };
+                    let done = self.assign(&waiting, &next.clusters, affinity, &mut tellings).await;
                     if let Ok(true) = done {
                         rooms.iter_mut().for_each(|room| room.take(&waiting.spec, &next, &more));
                         self.promises.note(&waiting.spec, &next, &mut clusters.lock().await);
@@ -219,7 +223,13 @@ impl Scheduler {
     }
 
     /// Writes a placement; whether it was granted.
-    async fn assign(&self, waiting: &Waiting, targets: &[Target], tellings: &mut Tellings) -> kube::Result<bool> {
+    async fn assign(
+        &self,
+        waiting: &Waiting,
+        targets: &[Target],
+        affinity: Option<String>,
+        tellings: &mut Tellings,
+    ) -> kube::Result<bool> {
         let binding = &waiting.binding;
         let mut written = binding.clone();
         if targets != waiting.spec.clusters {
@@ -263,6 +273,7 @@ impl Scheduler {
         let status = json!({
             "schedulerObservedGeneration": written.metadata.generation,
             "lastScheduledTime": now(),
+            "schedulerObservingAffinityName": affinity,
             "conditions": with_condition(&written.data["status"], "Scheduled", "True", "Success", message),
         });
         let is_news = targets != waiting.spec.clusters || !was_scheduled;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Candidate, Cluster, Misfit};
-use crate::karmada::binding::BindingSpec;
+use crate::karmada::binding::{BindingSpec, Target};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -96,15 +96,31 @@ pub fn toleration<'a>(placement: &'a Value, taint: &Taint) -> Option<&'a Value> 
     })
 }
 
-/// The first of several affinities that names a cluster at all would be tried in turn; here one affinity is looked at.
+/// Whether a placement means a cluster at all, by the affinity that counts or one that may come to count.
 pub fn is_chosen(placement: &Value, cluster: &Cluster) -> bool {
     match at(placement, &["clusterAffinity"]).filter(|one| !one.is_null()) {
         Some(affinity) => clusters_match(affinity, &cluster.name, &cluster.labels),
-        None => match items(placement, &["clusterAffinities"]) {
+        None => match affinities(placement) {
             [] => true,
             several => several.iter().any(|one| clusters_match(one, &cluster.name, &cluster.labels)),
         },
     }
+}
+
+/// The affinities that are tried in turn, where there is none that counts alone.
+pub fn affinities(placement: &Value) -> &[Value] {
+    let is_alone = at(placement, &["clusterAffinity"]).is_some_and(|one| !one.is_null());
+    if is_alone { &[] } else { items(placement, &["clusterAffinities"]) }
+}
+
+/// The first of them that means every cluster where something is placed.
+pub fn affinity_of(placement: &Value, targets: &[Target], clusters: &[Cluster]) -> Option<usize> {
+    let means = |affinity: &Value, target: &Target| {
+        let cluster = clusters.iter().find(|cluster| cluster.name == target.name);
+        cluster.is_some_and(|cluster| clusters_match(affinity, &cluster.name, &cluster.labels))
+    };
+    let own = |affinity: &Value| targets.iter().all(|target| means(affinity, target));
+    affinities(placement).iter().position(own).filter(|_| !targets.is_empty())
 }
 
 /// Whether an affinity means a cluster: by name, by labels, and not excluded.

@@ -4,6 +4,7 @@
 mod divide;
 mod filter;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kinds::fields::{items, text};
@@ -12,8 +13,8 @@ use quantity::Amount;
 use serde_json::Value;
 
 use super::binding::{BindingSpec, Requirements, Target};
-pub use divide::largest_remainder;
 use super::names::CLAIMS;
+pub use divide::largest_remainder;
 pub use filter::{Taint, clusters_match, is_chosen, toleration};
 
 /// A member cluster as the scheduler sees it.
@@ -23,10 +24,10 @@ pub struct Cluster {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub is_leaving: bool,
-    /// The kinds it serves, as apiVersion and kind; `None` while it has not told.
-    pub kinds: Option<std::collections::BTreeSet<(String, String)>>,
     /// Whether nobody brings anything there.
     pub is_pulled: bool,
+    /// The kinds it serves, as apiVersion and kind; `None` while it has not told.
+    pub kinds: Option<std::collections::BTreeSet<(String, String)>>,
     /// What is left of each resource; `None` while it has not told, or has no nodes.
     pub left: Option<BTreeMap<String, Amount>>,
 }
@@ -52,9 +53,15 @@ struct Candidate<'a> {
 }
 
 /// Where a binding goes. What was evicted goes somewhere else; where there is nowhere else, it goes back to clusters that may have it
-/// again: nothing else would ever end its evictions.
+/// again: nothing else would ever end its evictions. Of several affinities that are to be tried in turn the first that has room counts.
 pub fn place(spec: &BindingSpec, uid: &str, clusters: &[Cluster]) -> Result<Vec<Target>, Misfit> {
-    let elsewhere = place_in(spec, uid, clusters, false);
+    let placements = in_turn(spec, clusters);
+    let place_in = |goes_back: bool| {
+        let mut placed = placements.iter().map(|placement| place_in(spec, placement, uid, clusters, goes_back));
+        let first = placed.next().unwrap_or_else(|| Err(Misfit::NoClusterFit("no affinity".into())));
+        first.or_else(|misfit| placed.find_map(Result::ok).ok_or(misfit))
+    };
+    let elsewhere = place_in(false);
     // Where every cluster has all of it, what others have already does not replace what one has lost.
     let is_enough = |targets: &Vec<Target>| {
         let next = BindingSpec { clusters: targets.clone(), ..spec.clone() };
@@ -63,7 +70,34 @@ pub fn place(spec: &BindingSpec, uid: &str, clusters: &[Cluster]) -> Result<Vec<
     if spec.graceful_eviction_tasks.is_empty() || elsewhere.as_ref().is_ok_and(is_enough) {
         return elsewhere;
     }
-    place_in(spec, uid, clusters, true).or(elsewhere)
+    place_in(true).or(elsewhere)
+}
+
+/// A placement for each of its affinities, in the order in which they are tried. What is placed by one of them stays with it for as long as
+/// it can, whatever those before it have again: after it come the next ones, and then the first.
+fn in_turn<'a>(spec: &'a BindingSpec, clusters: &[Cluster]) -> Vec<Cow<'a, Value>> {
+    let Some(placement) = &spec.placement else { return vec![Cow::Owned(Value::Null)] };
+    let affinities = filter::affinities(placement);
+    if affinities.is_empty() {
+        return vec![Cow::Borrowed(placement)];
+    }
+    let own = filter::affinity_of(placement, &spec.clusters, clusters).unwrap_or(0);
+    let (first, then) = affinities.split_at(own.min(affinities.len()));
+    let with = |affinity: &Value| {
+        let mut one = placement.clone();
+        if let Some(fields) = one.as_object_mut() {
+            fields.remove("clusterAffinities");
+            fields.insert("clusterAffinity".into(), affinity.clone());
+        }
+        Cow::Owned(one)
+    };
+    then.iter().chain(first).map(with).collect()
+}
+
+/// The name of the affinity by which a binding is where it is.
+pub fn affinity_name(placement: &Value, targets: &[Target], clusters: &[Cluster]) -> Option<String> {
+    let own = filter::affinity_of(placement, targets, clusters)?;
+    Some(text(filter::affinities(placement).get(own)?, &["affinityName"]).to_owned())
 }
 
 /// What is placed, with as many pods less as are there beyond those that are wanted.
@@ -87,9 +121,13 @@ pub fn fewer(spec: &BindingSpec, uid: &str) -> Vec<Target> {
     targets.filter(|target| wanted == 0 || target.replicas > 0 || !spec.is_divided()).collect()
 }
 
-fn place_in(spec: &BindingSpec, uid: &str, clusters: &[Cluster], goes_back: bool) -> Result<Vec<Target>, Misfit> {
-    let nothing = Value::Null;
-    let placement = spec.placement.as_ref().unwrap_or(&nothing);
+fn place_in(
+    spec: &BindingSpec,
+    placement: &Value,
+    uid: &str,
+    clusters: &[Cluster],
+    goes_back: bool,
+) -> Result<Vec<Target>, Misfit> {
     let mut candidates = filter::candidates(spec, placement, clusters, goes_back)?;
     for candidate in &mut candidates {
         candidate.room = room(spec, candidate);

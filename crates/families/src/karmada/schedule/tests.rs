@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::binding::EvictionTask;
 use super::*;
 
 fn cluster(name: &str, cpu: Option<i64>) -> Cluster {
@@ -93,8 +94,7 @@ fn why_no_cluster_fits() {
     let tolerant = json!({"clusterTolerations": [{"key": "down", "operator": "Exists"}]});
     assert_eq!(shown(place(&binding(1, tolerant, &[]), "u", &clusters)), "m1=1");
     let mut evicting = binding(1, json!({}), &[]);
-    evicting.graceful_eviction_tasks =
-        vec![crate::karmada::binding::EvictionTask { from_cluster: "m1".into(), ..Default::default() }];
+    evicting.graceful_eviction_tasks = vec![EvictionTask { from_cluster: "m1".into(), ..Default::default() }];
     assert!(shown(place(&evicting, "u", &clusters[1..2])).contains("in the process of eviction"));
     clusters[1].taints.clear();
     // Well again, a cluster gets back what nobody else can have, and only that.
@@ -106,7 +106,7 @@ fn why_no_cluster_fits() {
     assert_eq!(shown(place(&evicting, "u", &[clusters[1].clone(), full])), "m1=1");
     // Where every cluster has all of it, what the others have replaces nothing.
     let mut all = binding(1, json!({}), &[("m9", 1)]);
-    all.graceful_eviction_tasks = vec![crate::karmada::binding::EvictionTask {
+    all.graceful_eviction_tasks = vec![EvictionTask {
         replicas: Some(1),
         clusters_before_failover: vec!["m1".into(), "m9".into()],
         ..evicting.graceful_eviction_tasks[0].clone()
@@ -218,4 +218,45 @@ fn fewer_stay_where_they_are() {
     assert_eq!(of(0, divided(json!({})), &[("m1", 2), ("m2", 1)]), "m1=0 m2=0");
     assert_eq!(of(9, divided(json!({})), &[("m1", 2), ("m2", 1)]), "m1=2 m2=1");
     assert_eq!(of(3, json!({}), &[("m1", 10), ("m2", 2)]), "m1=3 m2=2");
+}
+
+/// Affinities are tried in turn, and what is placed by one of them stays with it when those before it have room again.
+#[test]
+fn the_first_affinity_that_has_room_counts() {
+    let in_turn = |more: Value| {
+        let affinity = |name: &str, clusters: &[&str]| json!({"affinityName": name, "clusterNames": clusters});
+        let mut placement = json!({"clusterAffinities": [affinity("near", &["m1"]), affinity("far", &["m2", "m3"])]});
+        more.as_object().into_iter().flatten().for_each(|(field, value)| placement[field] = value.clone());
+        placement
+    };
+    let small = [cluster("m1", Some(2)), cluster("m2", Some(9)), cluster("m3", Some(5))];
+    let placed = |replicas: u32, placement: &Value, had: &[(&str, u32)], clusters: &[Cluster]| {
+        shown(place(&binding(replicas, placement.clone(), had), "u", clusters))
+    };
+    let (all, parts) = (in_turn(json!({})), in_turn(aggregated()));
+    assert_eq!(placed(2, &all, &[], &small), "m1=2");
+    assert_eq!(placed(3, &all, &[], &small), "m2=3 m3=3");
+    assert_eq!(placed(3, &parts, &[], &small), "m2=3");
+    assert_eq!(placed(12, &parts, &[], &small), "m2=9 m3=3");
+    assert_eq!(placed(2, &parts, &[("m2", 2)], &small), "m2=2", "it stays where it is");
+    assert_eq!(
+        placed(20, &parts, &[], &small),
+        "Unschedulable Clusters available replicas 2 are not enough to schedule."
+    );
+    // What was evicted goes on to the next affinity, and from the last one to the first.
+    let gone = |from: &[&str], clusters: &[(&str, u32)]| {
+        let mut spec = binding(2, parts.clone(), clusters);
+        let task =
+            |from: &&str| EvictionTask { from_cluster: (*from).into(), replicas: Some(2), ..EvictionTask::default() };
+        spec.graceful_eviction_tasks = from.iter().map(task).collect();
+        shown(place(&spec, "u", &small))
+    };
+    assert_eq!(gone(&["m1"], &[]), "m2=2");
+    assert_eq!(gone(&["m2", "m3"], &[]), "m1=2");
+    assert_eq!(gone(&["m1", "m2", "m3"], &[]), "m1=2", "back to where it was");
+    let name = |clusters: &[(&str, u32)]| affinity_name(&parts, &binding(2, json!({}), clusters).clusters, &small);
+    assert_eq!(
+        (name(&[("m1", 2)]), name(&[("m2", 1), ("m3", 1)]), name(&[])),
+        (Some("near".into()), Some("far".into()), None)
+    );
 }
