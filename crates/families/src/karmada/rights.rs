@@ -33,10 +33,13 @@ pub fn of_what_is_charged(change: &Change<'_>) -> Option<Right> {
 fn leaves_uncharged(policy: &Value) -> bool {
     let says = |path: &str| policy.pointer(path).is_some_and(|said| *said == true || *said == "Never");
     let clusters = policy.pointer("/spec/suspension/dispatchingOnClusters");
-    ["/spec/preserveResourcesOnDeletion", "/spec/suspension/dispatching", "/spec/failover/cluster/purgeMode"]
-        .into_iter()
-        .any(says)
-        || clusters.is_some_and(|clusters| !clusters.is_null())
+    const SAID: [&str; 4] = [
+        "/spec/preserveResourcesOnDeletion",
+        "/spec/suspension/dispatching",
+        "/spec/failover/cluster/purgeMode",
+        "/spec/failover/application/purgeMode",
+    ];
+    SAID.into_iter().any(says) || clusters.is_some_and(|clusters| !clusters.is_null())
 }
 
 /// All of an object but its status, and what nobody goes by.

@@ -179,13 +179,29 @@ pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<Fie
             errors.push(FieldError::not_supported(scheduling.child(field), word, supported));
         }
     }
-    let mode = at(request.object, &["spec", "failover", "cluster", "purgeMode"]).filter(|mode| !mode.is_null());
-    if let Some(mode) =
-        mode.filter(|mode| mode.as_str().is_none_or(|mode| !mode.is_empty() && !PURGE_MODES.contains(&mode)))
-    {
+    for part in ["cluster", "application"] {
+        let mode = at(request.object, &["spec", "failover", part, "purgeMode"]).filter(|mode| !mode.is_null());
+        if let Some(mode) =
+            mode.filter(|mode| mode.as_str().is_none_or(|mode| !mode.is_empty() && !PURGE_MODES.contains(&mode)))
+        {
+            let failover = spec.child("failover");
+            let of = failover.child(part);
+            errors.push(FieldError::not_supported(of.child("purgeMode"), mode.clone(), &PURGE_MODES));
+        }
+    }
+    let application = ["spec", "failover", "application"];
+    if let Some(wish) = at(request.object, &application).filter(|one| !one.is_null()) {
         let failover = spec.child("failover");
-        let cluster = failover.child("cluster");
-        errors.push(FieldError::not_supported(cluster.child("purgeMode"), mode.clone(), &PURGE_MODES));
+        let path = failover.child("application");
+        for field in [&["decisionConditions", "tolerationSeconds"][..], &["gracePeriodSeconds"]] {
+            let value = at(wish, field).filter(|one| !one.is_null());
+            if let Some(value) =
+                value.filter(|one| one.as_i64().is_none_or(|one| !(0..=i64::from(i32::MAX)).contains(&one)))
+            {
+                let why = "must be a whole number of seconds";
+                errors.push(FieldError::invalid(format!("{path}.{}", field.join(".")), value.clone(), why));
+            }
+        }
     }
     let spread = placement.child("spreadConstraints");
     for (place, constraint) in items(request.object, &["spec", "placement", "spreadConstraints"]).iter().enumerate() {
@@ -218,12 +234,8 @@ pub fn unheeded(policy: &Value) -> Vec<String> {
             warnings.push(format!("spec.{field} has no effect: {what}"));
         }
     };
-    let failover = said(&["spec", "failover", "application"]).is_some();
-    warn(
-        failover,
-        "failover.application",
-        "workloads are evicted from clusters that fail, not when they are unhealthy",
-    );
+    let preserves = said(&["spec", "failover", "application", "statePreservation"]).is_some();
+    warn(preserves, "failover.application.statePreservation", "a workload that is placed anew begins anew");
     let overwrites = text(policy, &["spec", "conflictResolution"]) == "Overwrite";
     warn(overwrites, "conflictResolution", "what was in a member before under the same name is left alone");
     let follows = said(&["spec", "propagateDeps"]) == Some(&Value::Bool(true));

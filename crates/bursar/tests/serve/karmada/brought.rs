@@ -47,7 +47,7 @@ async fn what_is_tampered_with_in_a_member_is_put_back() {
     let there = fleet.members[0].client.clone();
     let is_well = |one: &DynamicObject| {
         let containers = one.data["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
-        let asks = |container: &serde_json::Value| container["resources"]["requests"] == json!({"cpu": "1"});
+        let asks = |container: &Value| container["resources"]["requests"] == json!({"cpu": "1"});
         let is_ours = one.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("karmada.io/managed"));
         containers.len() == 1 && containers.iter().all(asks) && is_ours
     };

@@ -8,7 +8,11 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, TOKEN, condition, until, until_gone};
-use super::{api, bindings, clusters, deployment, deployments, edit, everything, placed, policies, quotas};
+use super::observer::Observer;
+use super::{
+    api, bindings, clusters, deployment, deployments, edit, everything, flink, flinks, placed, policies, quotas,
+    scheduled,
+};
 
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
 
@@ -46,9 +50,9 @@ async fn a_member_that_says_no_gets_nothing_new() {
     assert_eq!((condition(&unwell, "Ready"), reason(&unwell)), ("False".into(), "ClusterNotReady".into()));
     assert_eq!(taints(&unwell), [(NOT_READY.into(), "NoSchedule".into())]);
     fleet.create(&deployments(), "new", deployment(1)).await;
-    let waits = fleet.until(&bindings(), "new-deployment", |one| super::scheduled(one).0 == "NoClusterFit").await;
+    let waits = fleet.until(&bindings(), "new-deployment", |one| scheduled(one).0 == "NoClusterFit").await;
     let words = format!("0/1 clusters are available: 1 cluster(s) had untolerated taint {{{NOT_READY}: NoSchedule}}.");
-    assert_eq!(super::scheduled(&waits).1, words);
+    assert_eq!(scheduled(&waits).1, words);
     let there = fleet.until(&bindings(), "there-deployment", |_| true).await;
     assert_eq!(placed(&there), ["m1"]);
     show_token(&fleet, TOKEN).await;
@@ -185,4 +189,44 @@ async fn what_every_cluster_has_comes_back_to_one_that_is_well_again() {
     fleet.until(&bindings(), "web-deployment", |one| placed(one) == ["m2"] && tasks(one) == 0).await;
     assert_eq!(charged().await, "2");
     until_gone(&fleet.members[0].client, &deployments(), "web").await;
+}
+
+/// A job that fails in a cluster that is well goes elsewhere where its policy says so: to the next of its affinities, in which it then
+/// stays, and the total stays the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_not_well_goes_to_the_next_affinity_and_stays_there() {
+    let fleet = Fleet::start(&["m1", "m2"], "").await;
+    fleet.create(&quotas(), "q", json!({"overall": {"cpu": "3", "memory": "3Gi"}})).await;
+    let affinity = |name: &str, cluster: &str| json!({"affinityName": name, "clusterNames": [cluster]});
+    let mut policy = everything("flink.apache.org/v1beta1", "FlinkDeployment");
+    policy["placement"]["clusterAffinities"] = json!([affinity("near", "m1"), affinity("far", "m2")]);
+    policy["failover"] =
+        json!({"application": {"decisionConditions": {"tolerationSeconds": 1}, "purgeMode": "Directly"}});
+    fleet.create(&policies(), "p", policy).await;
+    fleet.create(&flinks(), "a", flink::job(3, 3)).await;
+    let is_by = |name: &'static str, cluster: &'static str| {
+        move |one: &DynamicObject| {
+            placed(one) == [cluster] && one.data["status"]["schedulerObservingAffinityName"] == name
+        }
+    };
+    fleet.until(&bindings(), "a-flinkdeployment", is_by("near", "m1")).await;
+    let is_full = |quota: &DynamicObject| quota.data["status"]["overallUsed"]["cpu"] == "3";
+    fleet.until(&quotas(), "q", is_full).await;
+    let observer = Observer::of_quota(&fleet.client, is_full);
+    let first = fleet.members[0].client.clone();
+    until(&first, &flinks(), "a", |_| true).await;
+    let failed = Patch::Merge(json!({"status": {"lifecycleState": "FAILED", "jobStatus": {"state": "FAILED"}}}));
+    api(&first, &flinks()).patch_status("a", &PatchParams::default(), &failed).await.expect("it fails");
+    fleet.until(&bindings(), "a-flinkdeployment", is_by("far", "m2")).await;
+    until(&fleet.members[1].client, &flinks(), "a", |_| true).await;
+    until_gone(&first, &flinks(), "a").await;
+    let is_done = |one: &DynamicObject| one.data["spec"].get("gracefulEvictionTasks").is_none();
+    fleet.until(&bindings(), "a-flinkdeployment", is_done).await;
+    // The near one may be had again, and what is placed stays.
+    edit(&fleet.client, &clusters(), "m1", json!({"metadata": {"labels": {"a": "b"}}})).await.expect("a label");
+    fleet.create(&flinks(), "b", flink::job(3, 3)).await;
+    fleet.until(&bindings(), "b-flinkdeployment", |one| scheduled(one).0 == "QuotaExceeded").await;
+    let there = fleet.until(&bindings(), "a-flinkdeployment", |_| true).await;
+    assert_eq!(placed(&there), ["m2"]);
+    observer.end(50).await;
 }

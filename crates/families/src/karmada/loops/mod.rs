@@ -12,12 +12,14 @@
 //! missed is found with the next look, and a restart begins with one. None of them counts anything: what a binding may have is
 //! decided where it is written.
 
+mod applications;
 mod applied;
 mod assignments;
 mod bounded;
 mod detector;
 mod difference;
 mod ended;
+mod evict;
 mod evictions;
 mod heartbeat;
 mod kind;
@@ -65,6 +67,7 @@ pub fn start(client: Client, settings: &Settings) -> Vec<BoxFuture<'static, ()>>
             "karmada-works" => loops.push(Box::pin(works::run(client, settings))),
             "karmada-members" => {
                 loops.push(Box::pin(members::run(client.clone(), settings.clone())));
+                loops.push(Box::pin(applications::run(client.clone())));
                 loops.push(Box::pin(taints::run(client, settings)));
             }
             "karmada-leases" => loops.push(Box::pin(leases::run(client, settings))),

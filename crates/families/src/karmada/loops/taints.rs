@@ -12,10 +12,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::Settings;
-use super::super::binding::{BindingSpec, PURGE_MODES};
+use super::super::binding::BindingSpec;
+use super::super::interpret;
 use super::super::schedule::{Taint, clusters_match, toleration};
-use super::kind::{all, bindings, clusters, is_leaving, namespace_of, taint_policies, within};
-use super::standing::{Recorder, is_passing, now, now_ms, recorder, tell};
+use super::evict::{Eviction, evict};
+use super::kind::{all, bindings, clusters, is_leaving, taint_policies};
+use super::standing::{Recorder, is_passing, now, now_ms, recorder};
 use super::watch::{Mirror, Watch};
 
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
@@ -82,17 +84,25 @@ impl Taints {
         if taints.is_empty() {
             return Ok(REST);
         }
-        let mut rest = REST;
+        let (mut rest, name) = (REST, cluster.name_any());
         for binding in self.bindings.all().iter().filter(|binding| !is_leaving(binding)) {
             let Ok(spec) = BindingSpec::read(&json!({"spec": binding.data["spec"]})) else { continue };
-            if !spec.is_on(&cluster.name_any()) {
+            if !spec.is_on(&name) || ran_to_its_end(binding, &spec, &name) {
                 continue;
             }
             match until(&spec, &taints) {
                 None => {}
                 Some(left) if left.is_zero() => {
                     // One that cannot be written keeps no other in a cluster that failed.
-                    if let Err(error) = self.evict(binding, &spec, &cluster.name_any()).await {
+                    let mode = spec.failover.as_ref().map_or("", |failover| text(failover, &["cluster", "purgeMode"]));
+                    let eviction = Eviction {
+                        purge_mode: mode,
+                        grace_seconds: None,
+                        reason: "TaintUntolerated",
+                        producer: "TaintManager",
+                    };
+                    let evicted = evict(&self.client, &self.recorder, binding, &spec, &name, &eviction);
+                    if let Err(error) = evicted.await {
                         rest = rest.min(RETRY);
                         if !is_passing(&error) {
                             tracing::debug!(%error, binding = binding.name_any(), "will be evicted again");
@@ -142,41 +152,14 @@ impl Taints {
         }
         taints
     }
+}
 
-    /// One write: the cluster out of the placement, and a task in its place that says how much it had. What was there stays
-    /// charged until it is placed anew.
-    async fn evict(&self, binding: &DynamicObject, spec: &BindingSpec, cluster: &str) -> kube::Result<()> {
-        let stored = &binding.data["spec"];
-        let kept: Vec<&Value> = items(stored, &["clusters"]).iter().filter(|one| one["name"] != cluster).collect();
-        let mut tasks: Vec<Value> = items(stored, &["gracefulEvictionTasks"]).to_vec();
-        let mode = spec.failover.as_ref().map_or("", |failover| text(failover, &["cluster", "purgeMode"]));
-        let mode = if PURGE_MODES.contains(&mode) { mode } else { "Gracefully" };
-        let had = spec.clusters.iter().find(|target| target.name == cluster);
-        // One that an earlier eviction left is of that time; this one's copy stays from now on.
-        let stale = tasks.iter().position(|task| task["fromCluster"] == cluster).map(|at| tasks.remove(at));
-        let mut task = json!({
-            "fromCluster": cluster,
-            "purgeMode": mode,
-            "replicas": had.map_or(0, |target| target.replicas),
-            "reason": "TaintUntolerated",
-            "producer": "TaintManager",
-            "creationTimestamp": now(),
-            "clustersBeforeFailover": spec.clusters.iter().map(|target| &target.name).collect::<Vec<_>>(),
-        });
-        if let Some(wish) = stale.as_ref().and_then(|stale| stale.get("suppressDeletion")) {
-            task["suppressDeletion"] = wish.clone();
-        }
-        tasks.push(task);
-        let patch = Patch::Merge(json!({
-            "metadata": {"uid": binding.metadata.uid, "resourceVersion": binding.metadata.resource_version},
-            "spec": {"clusters": kept, "gracefulEvictionTasks": tasks},
-        }));
-        let api = within(&self.client, &self.bindings.kind, &namespace_of(binding));
-        api.patch(&binding.name_any(), &PatchParams::default(), &patch).await?;
-        let note = format!("Evict from cluster {cluster} succeed.");
-        tell(&self.recorder, binding, &self.bindings.kind, false, "EvictWorkloadFromClusterSucceed", &note).await;
-        Ok(())
-    }
+/// Whether nothing of a workload is left to run in a cluster: elsewhere it would run once more.
+fn ran_to_its_end(binding: &DynamicObject, spec: &BindingSpec, cluster: &str) -> bool {
+    let told = items(&binding.data, &["status", "aggregatedStatus"]).iter().find(|one| one["clusterName"] == cluster);
+    let resource = &spec.resource;
+    let live = |status: &Value| json!({"apiVersion": resource.api_version, "kind": resource.kind, "status": status});
+    told.is_some_and(|told| interpret::is_finished(&live(&told["status"])))
 }
 
 /// When a taint was put there, if it says so.

@@ -258,7 +258,10 @@ fn what_a_policy_says_without_effect_is_told() {
     };
     assert_eq!(warnings(json!({"conflictResolution": "Abort", "placement": {"clusterAffinities": [{}, {}]}})), "");
     for (spec, expected) in [
-        (json!({"failover": {"application": {}}}), "spec.failover.application has no effect"),
+        (
+            json!({"failover": {"application": {"statePreservation": {"rules": []}}}}),
+            "spec.failover.application.statePreservation has no effect",
+        ),
         (json!({"conflictResolution": "Overwrite"}), "spec.conflictResolution has no effect"),
         (json!({"propagateDeps": true}), "spec.propagateDeps has no effect"),
     ] {
@@ -336,6 +339,7 @@ fn who_has_members_keep_what_is_charged_no_more_may_change_the_quota() {
         (json!({"suspension": {"dispatching": true}}), right),
         (json!({"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}}), right),
         (json!({"failover": {"cluster": {"purgeMode": "Never"}}}), right),
+        (json!({"failover": {"application": {"purgeMode": "Never"}}}), right),
     ] {
         assert_eq!(asks(&desk, &policy(more.clone())), takes, "{more}");
     }
@@ -369,5 +373,16 @@ fn a_policy_says_what_may_become_of_an_old_copy() {
         let words = "spec.failover.cluster.purgeMode: Unsupported value";
         assert_eq!(done.is_ok(), is_known, "{mode}");
         assert!(done.err().is_none_or(|said| said.contains(words)), "{mode}");
+        let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+        let spec = json!({"resourceSelectors": selectors, "failover": {"application": {"purgeMode": mode}}});
+        assert_eq!(desk.apply(&policies(), "a", "p", json!({ "spec": spec })).is_ok(), is_known, "{mode}");
     }
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    let wish = json!({"decisionConditions": {"tolerationSeconds": -1}});
+    let spec = json!({"resourceSelectors": selectors, "failover": {"application": wish}});
+    let said = desk.apply(&policies(), "a", "p", json!({ "spec": spec })).expect_err("no number of seconds");
+    assert!(
+        said.contains("spec.failover.application.decisionConditions.tolerationSeconds: Invalid value: -1"),
+        "{said}"
+    );
 }
