@@ -146,6 +146,7 @@ fn federated_resource_quota() -> Value {
         "overall": amounts("What is enforced."),
         "overallUsed": amounts("What is used in all clusters together."),
         "aggregatedStatus": list(told, 1000),
+        "conditions": conditions(),
     }));
     let columns = json!([
         column("OVERALL", "string", ".status.overall"),

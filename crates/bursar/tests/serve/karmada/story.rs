@@ -165,8 +165,11 @@ async fn case_1a_static_assignments_leave_no_room_to_fail_over() {
         assert!(there.get("q").await.is_ok());
     }
     columns_tell(&fleet).await;
+    fleet.until(&quotas(), "q", |quota| condition(quota, "AssignmentsApplied") == "True").await;
     fleet.fail_over().await;
     fleet.member("m1").kill().await;
+    // What it said last is of before.
+    fleet.until(&quotas(), "q", |quota| condition(quota, "AssignmentsApplied") == "Unknown").await;
     let second = fleet.member("m2").client.clone();
     let is_refused = |job: &DynamicObject| {
         job.data["status"]["error"].as_str().is_some_and(|error| error.contains("exceeded quota: q"))

@@ -19,13 +19,15 @@ use super::kind::{
     MANAGED, WORK_FINALIZER, cluster_of, clusters, fingerprint, is_leaving, namespace_of, quotas, within,
     work_namespace, works,
 };
-use super::standing::{Recorder, is_passing, patch_status, recorder, tell};
+use super::standing::{Recorder, is_passing, is_ready, patch_status, recorder, tell, with_condition};
 use super::watch::{Mirror, Watch};
 use super::works::create_in;
 
 const QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
 const QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
 const RETRY: Duration = Duration::from_secs(1);
+/// The condition that says whether clusters have what they were assigned.
+const ASSIGNED: &str = "AssignmentsApplied";
 
 struct Assignments {
     client: Client,
@@ -169,6 +171,35 @@ impl Assignments {
         create_in(&self.client, &api, &namespace, &work).await.map(|()| true)
     }
 
+    /// Conditions of a quota: whether its clusters have what they were assigned, and whether what they say of it is of now.
+    fn standing(&self, quota: &DynamicObject, own: &Own) -> Value {
+        let (mut missing, mut stale) = (Vec::new(), Vec::new());
+        for assignment in items(&quota.data, &["spec", "staticAssignments"]) {
+            let name = text(assignment, &["clusterName"]);
+            let cluster = self.clusters.get("", name).filter(|cluster| !is_leaving(cluster));
+            let Some(cluster) = cluster else {
+                missing.push(format!("cluster {name} is not registered"));
+                continue;
+            };
+            let work = own.get(name).map(|work| &work.data["status"]);
+            let applied = work.and_then(|status| conditions::find(status.get("conditions")?, "Applied"));
+            match applied.map(|one| (text(one, &["status"]), text(one, &["message"]))) {
+                Some(("True", _)) if is_ready(&cluster) => {}
+                Some(("True", _)) => stale.push(format!("cluster {name} does not answer: what it says is of before")),
+                Some((_, why)) => missing.push(format!("cluster {name}: {why}")),
+                None => missing.push(format!("cluster {name} was not reached yet")),
+            }
+        }
+        let status = &quota.data["status"];
+        let said = |is, reason, all: &[String]| with_condition(status, ASSIGNED, is, reason, &all.join("; "));
+        match (&missing[..], &stale[..]) {
+            _ if items(&quota.data, &["spec", "staticAssignments"]).is_empty() => Value::Null,
+            ([], []) => said("True", "Applied", &["every cluster has what it was assigned".into()]),
+            ([], stale) => said("Unknown", "Stale", stale),
+            (missing, stale) => said("False", "NotApplied", &[missing, stale].concat()),
+        }
+    }
+
     /// What the clusters say of their quotas, sorted by cluster.
     async fn aggregate(&self, quota: &DynamicObject, own: &Own) -> kube::Result<()> {
         let told = own.iter().filter_map(|(cluster, work)| {
@@ -189,10 +220,17 @@ impl Assignments {
         });
         let told: Vec<Value> = told.collect();
         let nothing = Vec::new();
-        if *quota.data["status"]["aggregatedStatus"].as_array().unwrap_or(&nothing) == told {
+        let status = &quota.data["status"];
+        let is_told = *status["aggregatedStatus"].as_array().unwrap_or(&nothing) == told;
+        let conditions = self.standing(quota, own);
+        if is_told && status.get("conditions").unwrap_or(&Value::Null) == &conditions {
             return Ok(());
         }
-        patch_status(&self.client, quota, &self.quotas.kind, json!({"aggregatedStatus": told})).await?;
+        let patch = json!({"aggregatedStatus": told, "conditions": conditions});
+        patch_status(&self.client, quota, &self.quotas.kind, patch).await?;
+        if is_told {
+            return Ok(());
+        }
         let note =
             format!("Collect status of FederatedResourceQuota({}/{}) succeed.", namespace_of(quota), quota.name_any());
         tell(&self.recorder, quota, &self.quotas.kind, false, "AggregateStatusSucceed", &note).await;

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use kinds::conditions;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use quantity::Quantity;
@@ -28,7 +27,7 @@ use super::super::quota::{Overall, overall};
 use super::kind::{clusters, is_leaving, leases, namespace_of, quotas, slices, within};
 use super::lender::{Shown, Terms, Told, read};
 use super::members::Clients;
-use super::standing::{kept_until, now_ms, patch_status};
+use super::standing::{is_ready, kept_until, now_ms, patch_status};
 use super::watch::{Mirror, Watch};
 
 /// How often members are asked what they use. Nothing else tells when pods come and go there.
@@ -102,11 +101,6 @@ impl Visits {
 
 fn say(error: kube::Error) -> String {
     error.to_string()
-}
-
-fn is_ready(cluster: &DynamicObject) -> bool {
-    let ready = cluster.data["status"].get("conditions").and_then(|all| conditions::find(all, "Ready"));
-    ready.is_some_and(|one| one["status"] == "True")
 }
 
 /// Whether an administrator, or a policy of one, has given up what runs in a cluster.

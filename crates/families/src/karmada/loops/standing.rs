@@ -97,6 +97,12 @@ pub fn says(status: &Value, kind: &str, is: &str, reason: &str, message: &str) -
     condition.is_some_and(|one| one["status"] == is && one["reason"] == reason && one["message"] == cut(message))
 }
 
+/// Whether a cluster is well, as far as its status says.
+pub fn is_ready(cluster: &DynamicObject) -> bool {
+    let ready = cluster.data["status"].get("conditions").and_then(|all| conditions::find(all, "Ready"));
+    ready.is_some_and(|one| one["status"] == "True")
+}
+
 /// Writes fields of a status.
 pub async fn patch_status(
     client: &Client,
