@@ -24,6 +24,9 @@ pub(super) struct Held {
     pub samples: Samples,
 }
 
+/// Buckets that are named of those that have too little for a claim. Thousands may wait for the same ones, and each says it thrice.
+const SPELLED_MAX: usize = 16;
+
 /// How a claim stands.
 enum State {
     Granted {
@@ -136,7 +139,7 @@ fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>]) -> Vec<Value> {
 
 /// What the accounts that have too little say.
 fn blocked(lines: &[ExplainedLine], held: &[Arc<Held>], now_ms: i64) -> State {
-    let mut exceeded = Vec::new();
+    let (mut exceeded, mut more) = (Vec::new(), 0);
     let mut pending = None;
     for line in lines.iter().filter(|line| &*line.key.resource != UNCOVERED) {
         let Some((one, limited, bucket)) = find(line, held) else { continue };
@@ -144,7 +147,13 @@ fn blocked(lines: &[ExplainedLine], held: &[Arc<Held>], now_ms: i64) -> State {
             pending = Some(state);
             continue;
         }
-        exceeded.push(too_little(one, limited, bucket, line, now_ms));
+        match exceeded.len() < SPELLED_MAX {
+            true => exceeded.push(too_little(one, limited, bucket, line, now_ms)),
+            false => more += 1,
+        }
+    }
+    if more > 0 {
+        exceeded.push(format!("and {more} more"));
     }
     match (exceeded.is_empty(), pending) {
         (true, Some(pending)) => pending,

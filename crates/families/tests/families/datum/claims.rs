@@ -308,3 +308,23 @@ fn no_text_is_told_again_that_is_longer_than_what_it_means() {
     let refused = desk.apply(&grants(), "proj-abc", "g", large).unwrap_err();
     assert!(refused.contains("spec.limits[0].buckets[0].value: Too long"), "{refused}");
 }
+
+/// A claim is denied by as many buckets as it asks, and each may be waited for by thousands: it names some of them.
+#[test]
+fn a_claim_that_is_denied_by_many_buckets_names_some_and_says_how_many_more() {
+    let mut desk = Desk::new();
+    desk.namespace("proj-abc", &[]);
+    let names: Vec<String> = (10..60).map(|number| format!("x.example.com/r{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        desk.apply(&definitions(), "", &format!("d{number}"), definition(name, "count", None)).unwrap();
+    }
+    let limits: Vec<Value> = names.iter().map(|name| limit(name, &[("1", json!({}))])).collect();
+    desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &limits)).unwrap();
+    let asked: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "2")).collect();
+    assert_eq!(desk.ask("many", &asked, json!({})), "Denied/QuotaExceeded");
+    let message = desk.message("proj-abc", "many");
+    assert_eq!(message.matches("requested 2, used 0, limit 1").count(), 16);
+    assert!(message.ends_with("; and 34 more"), "{message}");
+    assert_eq!(desk.ask("sixteen", &asked[..16], json!({})), "Denied/QuotaExceeded");
+    assert!(desk.message("proj-abc", "sixteen").ends_with("requested 2, used 0, limit 1"));
+}
