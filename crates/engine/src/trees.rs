@@ -11,28 +11,45 @@ use serde_json::Value;
 use crate::engine::Engine;
 use crate::object::{Object, ObjectKey};
 
-/// Trees kept at a time.
+/// Trees kept at a time, and the bytes of the texts that they are read from: a tree takes several times the memory of its text.
 const TREES_MAX: usize = 4096;
+const TREES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Namespaces of which it is remembered what was made of all objects of a resource.
 const GATHERED_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(crate) struct Trees(HashMap<ObjectKey, (u64, Arc<Value>)>);
+pub(crate) struct Trees {
+    kept: HashMap<ObjectKey, Kept>,
+    /// Of all their texts.
+    bytes: usize,
+}
+
+struct Kept {
+    revision: u64,
+    bytes: usize,
+    tree: Arc<Value>,
+}
 
 impl Trees {
     pub fn get(&self, object: &Object) -> Option<Arc<Value>> {
-        self.0.get(&object.key).filter(|(revision, _)| *revision == object.revision).map(|(_, tree)| tree.clone())
+        self.kept.get(&object.key).filter(|kept| kept.revision == object.revision).map(|kept| kept.tree.clone())
     }
 
     pub fn keep(&mut self, object: &Object, tree: Arc<Value>) {
-        if self.0.len() >= TREES_MAX && !self.0.contains_key(&object.key) {
-            self.0.clear();
+        self.forget(&object.key);
+        let bytes = object.json.len();
+        if self.kept.len() >= TREES_MAX || self.bytes + bytes > TREES_BYTES_MAX {
+            self.kept.clear();
+            self.bytes = 0;
         }
-        self.0.insert(object.key.clone(), (object.revision, tree));
+        self.bytes += bytes;
+        self.kept.insert(object.key.clone(), Kept { revision: object.revision, bytes, tree });
     }
 
     pub fn forget(&mut self, key: &ObjectKey) {
-        self.0.remove(key);
+        if let Some(kept) = self.kept.remove(key) {
+            self.bytes -= kept.bytes;
+        }
     }
 }
 
@@ -81,7 +98,12 @@ mod tests {
     use crate::object::Draft;
 
     fn object(name: &str, revision: u64) -> Object {
-        let value = json!({"metadata": {"name": name, "uid": "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11"}});
+        long_object(name, revision, 0)
+    }
+
+    fn long_object(name: &str, revision: u64, bytes: usize) -> Object {
+        let uid = "6f1c1a52-5b1e-4d36-9a43-6f0b0a6c2d11";
+        let value = json!({"metadata": {"name": name, "uid": uid}, "data": "x".repeat(bytes)});
         let key = ObjectKey::new(GroupResource::core("configmaps"), "n", name);
         Draft::new(value).unwrap().finish(key, revision, 1).0
     }
@@ -98,7 +120,26 @@ mod tests {
         for number in 0..2 * TREES_MAX {
             trees.keep(&object(&number.to_string(), 1), Arc::new(Value::Null));
         }
-        assert!(trees.0.len() <= TREES_MAX);
+        assert!(trees.kept.len() <= TREES_MAX);
+    }
+
+    /// However long objects are, little is kept of them; and what is written again, or forgotten, counts no more.
+    #[test]
+    fn trees_are_bounded_by_the_length_of_their_texts() {
+        let mut trees = Trees::default();
+        for revision in 1..100 {
+            trees.keep(&long_object("same", revision, 1_000_000), Arc::new(Value::Null));
+        }
+        assert_eq!((trees.kept.len(), trees.bytes / 1_000_000), (1, 1));
+        for number in 0..100 {
+            trees.keep(&long_object(&number.to_string(), 1, 1_000_000), Arc::new(Value::Null));
+            assert!(trees.bytes <= TREES_BYTES_MAX && trees.kept.len() <= 16);
+        }
+        for number in 0..100 {
+            trees.forget(&object(&number.to_string(), 1).key);
+        }
+        trees.forget(&object("same", 1).key);
+        assert_eq!((trees.kept.len(), trees.bytes), (0, 0));
     }
 
     #[test]
