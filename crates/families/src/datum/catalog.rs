@@ -9,6 +9,7 @@ use quantity::Amount;
 use serde_json::Value;
 
 use super::claim::NAME_BYTES_MAX;
+use super::claim_status::granted_otherwise;
 use super::metered::{Source, SourceKind};
 use super::selector::check_key;
 use super::units::Unit;
@@ -162,15 +163,22 @@ pub fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// A resource name has one definition.
+/// A resource name has one definition, and one meaning for as long as anything of it is granted, also where it is defined again.
 pub fn check(change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {
     let Some(new) = change.new else { return Ok(()) };
     let name = text(new, &["spec", "resourceName"]);
-    match Catalog::of(view).get(name).filter(|known| known.object != change.name) {
-        Some(known) => {
-            let why = format!("resource name {name:?} is defined by ServiceQuotaDefinition {:?} already", known.object);
-            Err(Refusal::conflict(why))
-        }
+    if let Some(known) = Catalog::of(view).get(name).filter(|known| known.object != change.name) {
+        let why = format!("resource name {name:?} is defined by ServiceQuotaDefinition {:?} already", known.object);
+        return Err(Refusal::conflict(why));
+    }
+    let unit = text(new, &["spec", "unit"]);
+    let is_new = change.old.is_null();
+    match is_new.then(|| granted_otherwise(name, Unit::named(unit), view)).flatten() {
+        Some((was, claim)) => Err(Refusal::conflict(format!(
+            "claims such as {}/{} were granted {name:?} in {was:?}, and in {unit:?} they would have another amount: \
+             define it in {was:?}, or release them first",
+            claim.namespace, claim.name
+        ))),
         None => Ok(()),
     }
 }

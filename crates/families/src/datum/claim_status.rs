@@ -1,9 +1,10 @@
 //! What a claim tells of itself: phase, conditions, what was granted; written with the decision.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kinds::conditions;
-use kinds::fields::{at, text};
+use kinds::fields::{at, items, text};
 use ledger::{ExplainedLine, SubjectId};
 use quantity::Amount;
 use rules::policy_name;
@@ -15,8 +16,12 @@ use super::effective;
 use super::entity::{Entities, Entity};
 use super::metered::{self, OnUnavailable, Sample, Samples};
 use super::table::{BucketAccount, CLAIMS, Cover, Limited, Table, UNCOVERED};
-use super::{DEFINITIONS, EFFECTIVE};
-use crate::{Balances, Parsed, Projected, Sources, View, put_status};
+use super::units::Unit;
+use super::{CLAIMS as CLAIMS_RESOURCE, DEFINITIONS, EFFECTIVE};
+use crate::{Balances, Parsed, Place, Projected, Sources, View, put_status};
+
+/// Claims of one project that are asked in which unit they were granted.
+const UNDEFINED_MAX: usize = 20_000;
 
 /// The grants that a claim is held against: its project's, and its organization's.
 pub(super) struct Held {
@@ -65,7 +70,9 @@ fn state(claim: &Value, view: &dyn View) -> State {
     let Parts { claim: read, invalid } = Parts::read(claim, &catalog);
     if is_granted(subject, &held, view) {
         let project = held.first().map(|one| one.table.entity.name.clone()).unwrap_or_default();
-        return State::Granted { resources: granted(&read, namespace, &held), project };
+        let mut resources = granted(&read, namespace, &held, &catalog);
+        resources.extend(undefined(claim, &catalog));
+        return State::Granted { resources, project };
     }
     if is_released(claim) {
         let message = "It is on its way out, and has let go of what it had.".into();
@@ -121,9 +128,10 @@ fn held_by(entity: &Entity, catalog: &Arc<Catalog>, view: &dyn View) -> Option<A
     made.downcast_ref::<Option<Arc<Held>>>()?.clone()
 }
 
-fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>]) -> Vec<Value> {
+fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>], catalog: &Catalog) -> Vec<Value> {
     let shown = |request: &Request| {
         let mut shown = json!({"name": request.name, "quantity": request.unit.show(request.amount)});
+        shown["unit"] = json!(catalog.get(&request.name).map(|known| &known.unit_name));
         if !request.dimensions.is_empty() {
             shown["dimensions"] = json!(request.dimensions);
         }
@@ -135,6 +143,33 @@ fn granted(claim: &Claim, namespace: &str, held: &[Arc<Held>]) -> Vec<Value> {
         shown
     };
     claim.requests.iter().map(shown).collect()
+}
+
+/// What was granted while it was defined, and is asked for still: it says in which unit, for when the definition is made again.
+fn undefined(claim: &Value, catalog: &Catalog) -> Vec<Value> {
+    let asked: BTreeSet<&str> = items(claim, &["spec", "resources"]).iter().map(|one| text(one, &["name"])).collect();
+    let before = items(claim, &["status", "grantedResources"]).iter();
+    let is_kept = |one: &&Value| asked.contains(text(one, &["name"])) && catalog.get(text(one, &["name"])).is_none();
+    before.filter(is_kept).cloned().collect()
+}
+
+/// The unit in which some claim was granted a resource that is not defined now, where that is another than this: what it has would
+/// come to mean another amount.
+pub(super) fn granted_otherwise(resource: &str, unit: Unit, view: &dyn View) -> Option<(String, Place)> {
+    for policy in view.list(&EFFECTIVE.resource(), "") {
+        let policy = policy_name(&EFFECTIVE.resource(), "", text(&policy, &["metadata", "name"]));
+        // Whatever is granted and not defined is counted there.
+        for holder in view.holders(&policy, UNCOVERED, "", UNDEFINED_MAX) {
+            let claim = view.get(&CLAIMS_RESOURCE.resource(), &holder.namespace, &holder.name);
+            let units = claim.iter().flat_map(|claim| items(claim, &["status", "grantedResources"]));
+            let mut units = units.filter(|one| text(one, &["name"]) == resource).map(|one| text(one, &["unit"]));
+            if let Some(other) = units.find(|known| !known.is_empty() && Unit::named(known) != unit) {
+                let place = Place::new(CLAIMS_RESOURCE.resource(), &holder.namespace, &holder.name);
+                return Some((other.to_owned(), place));
+            }
+        }
+    }
+    None
 }
 
 /// What the accounts that have too little say.

@@ -132,7 +132,8 @@ fn claim() -> Value {
     let granted = json!({
         "type": "object",
         "properties": {
-            "name": text(""), "quantity": text(""), "dimensions": dimensions(""),
+            "name": text(""), "quantity": text(""), "unit": text("What a number without a suffix counted."),
+            "dimensions": dimensions(""),
             "bucket": {"type": "object", "properties": {"entity": text(""), "selector": selector()}},
         },
     });

@@ -328,3 +328,39 @@ fn a_claim_that_is_denied_by_many_buckets_names_some_and_says_how_many_more() {
     assert_eq!(desk.ask("sixteen", &asked[..16], json!({})), "Denied/QuotaExceeded");
     assert!(desk.message("proj-abc", "sixteen").ends_with("requested 2, used 0, limit 1"));
 }
+
+/// What was granted means the same amount for as long as it is granted, also while nothing defines it.
+#[test]
+fn a_definition_is_not_made_again_in_another_unit_while_something_of_it_is_granted() {
+    for (was, same, other) in [("cores", "vCPU", "count"), ("GiB", "GiB", "MiB"), ("count", "projects", "B")] {
+        let mut desk = Desk::new();
+        desk.namespace("proj-abc", &[]);
+        desk.apply(&definitions(), "", "d", definition(CPU, was, None)).unwrap();
+        desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+        assert_eq!(desk.ask("has", &[(CPU, "8")], json!({})), "Granted/QuotaAvailable");
+        assert_eq!(desk.ask("waits", &[(CPU, "4")], json!({})), "Denied/QuotaExceeded");
+        let granted = desk.status(&claims(), "proj-abc", "has")["grantedResources"].clone();
+        assert_eq!((&granted[0]["quantity"], &granted[0]["unit"]), (&json!("8"), &json!(was)));
+        desk.delete(&definitions(), "", "d").unwrap();
+        // Written again meanwhile, it says the same.
+        let mut labelled = desk.projected(&claims(), "proj-abc", "has");
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        desk.apply(&claims(), "proj-abc", "has", labelled).unwrap();
+        desk.restart();
+        assert_eq!(desk.status(&claims(), "proj-abc", "has")["grantedResources"], granted);
+        let refused = desk.apply(&definitions(), "", "e", definition(CPU, other, None)).unwrap_err();
+        let why = format!("claims such as proj-abc/has were granted {CPU:?} in {was:?}");
+        assert!(refused.contains(&why), "{refused}");
+        assert_eq!(desk.phase("proj-abc", "waits"), "Denied/UnknownResourceName");
+        // In the same unit, by whichever name, it is as it was.
+        desk.apply(&definitions(), "", "e", definition(CPU, same, None)).unwrap();
+        assert_eq!(desk.drawn("project-proj-abc", CPU), "8/10");
+        assert_eq!(desk.phase("proj-abc", "waits"), "Denied/QuotaExceeded");
+        desk.delete(&definitions(), "", "e").unwrap();
+        // Once nobody has any of it, it may mean anything. Who waits asks for what it means then.
+        desk.delete(&claims(), "proj-abc", "has").unwrap();
+        desk.apply(&definitions(), "", "d", definition(CPU, other, None)).unwrap();
+        assert_eq!(desk.phase("proj-abc", "waits"), "Granted/QuotaAvailable");
+        assert_eq!(desk.drawn("project-proj-abc", CPU), "4/10");
+    }
+}
