@@ -311,7 +311,18 @@ fn organization_spec(
         }
     }
     limits.sort_by(|a, b| a.name.cmp(&b.name));
-    let project = |(name, there): (&String, &Arc<Value>)| json!({"name": name, "namespaces": names(there, &["spec", "namespaces"]), "lists": listed(there)});
+    let known = items(object, &["spec", "projects"]);
+    let project = |(name, there): (&String, &Arc<Value>)| {
+        let mut project =
+            json!({"name": name, "namespaces": names(there, &["spec", "namespaces"]), "lists": listed(there)});
+        // Of one that was there before this was kept it is not known.
+        let since = match known.iter().find(|one| text(one, &["name"]) == name) {
+            Some(before) => before.get("since").cloned(),
+            None => Some(json!(view.now_ms())),
+        };
+        project.as_object_mut().into_iter().for_each(|project| project.extend(since.clone().map(|at| ("since".into(), at))));
+        project
+    };
     let mut spec = Map::new();
     spec.insert("projects".into(), members.iter().map(project).collect());
     spec.insert("grants".into(), references(&grants));

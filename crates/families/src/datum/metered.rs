@@ -322,7 +322,7 @@ pub fn kept_samples(object: &Value, spec: &Map<String, Value>, entity: &Entity, 
         {
             let taken_ms = entry["takenAtMs"].as_i64().unwrap_or(0).min(view.now_ms());
             let lag_ms = limited.definition.source.as_ref().map_or(0, |source| source.lag_ms);
-            let shown = shown_by_meter(entity, bucket, taken_ms.saturating_sub(lag_ms), view);
+            let shown = shown_by_meter(&table, limited, bucket, taken_ms.saturating_sub(lag_ms), view);
             let unseen = value.saturating_sub(shown.nanos()).max(0);
             entry["unseenNanos"] = json!(unseen.to_string());
             entry["recordedAtMs"] = json!(view.now_ms());
@@ -332,22 +332,31 @@ pub fn kept_samples(object: &Value, spec: &Map<String, Value>, entity: &Entity, 
     Value::Array(kept)
 }
 
-/// What was granted of a bucket at or before a moment, and is there still.
-fn shown_by_meter(entity: &Entity, bucket: &BucketAccount, before_ms: i64, view: &dyn View) -> Amount {
-    let policy = policy_name(&EFFECTIVE.resource(), "", &entity.object_name());
+/// What was granted of a bucket at or before a moment, and is there still. A claim is its project's from the moment on that it says so,
+/// and an organization's from the one on that its project is. The meter of an organization shows what its projects have by grants of
+/// their own, too: where these have the same bucket, that is what is claimed of it there.
+fn shown_by_meter(table: &Table, limited: &Limited, bucket: &BucketAccount, before_ms: i64, view: &dyn View) -> Amount {
+    let resource = &limited.definition.resource_name;
+    let apart = table.namespaces.values().filter(|(_, lists)| lists.contains(resource));
+    let apart: BTreeSet<String> = match table.entity.level {
+        Level::Organization => apart.map(|(project, _)| Entity::project(project).object_name()).collect(),
+        Level::Project => BTreeSet::new(),
+    };
+    let names = [table.entity.object_name()].into_iter().chain(apart);
+    let policies = names.map(|name| policy_name(&EFFECTIVE.resource(), "", &name));
+    let holders = policies.flat_map(|policy| view.holders(&policy, &bucket.name, "", HOLDERS_MAX));
     let mut shown = Amount::ZERO;
-    for holder in view.holders(&policy, &bucket.name, "", HOLDERS_MAX) {
-        if holder.account != bucket.name {
-            continue;
-        }
+    for holder in holders.filter(|holder| holder.account == bucket.name) {
         // Of thousands of claims few are others than when the meter was asked last.
         let read = |claim: &Value| -> Parsed { Arc::new(granted_since(claim)) };
         let since = view.parsed_one(&CLAIMS.resource(), &holder.namespace, &holder.name, &read);
         let since = since.as_ref().and_then(|since| since.downcast_ref::<Option<Since>>()?.as_ref());
         // One that says yet that it is another project's has just come.
-        let since = since.filter(|since| entity.level == Level::Organization || since.project == entity.name);
-        // Times are written in seconds: it may have been at the end of that one.
-        if since.is_some_and(|since| since.at_ms.saturating_add(999) <= before_ms) {
+        let project = table.namespaces.get(&*holder.namespace).map(|(project, _)| project);
+        let since = since.filter(|since| project == Some(&since.project));
+        let joined_ms = project.and_then(|project| table.since_ms.get(project)).copied().unwrap_or(i64::MIN);
+        // Times of claims are written in seconds: it may have been at the end of that one.
+        if since.is_some_and(|since| since.at_ms.saturating_add(999).max(joined_ms) <= before_ms) {
             shown = shown.checked_add(holder.amount).unwrap_or(shown);
         }
     }

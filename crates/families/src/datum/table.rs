@@ -62,6 +62,8 @@ pub struct Table {
     organization_grants: BTreeSet<(String, String)>,
     /// Namespaces with their project, and what that project's own grants list.
     pub namespaces: BTreeMap<String, (String, BTreeSet<String>)>,
+    /// Since when projects are an organization's, where that is known.
+    pub since_ms: BTreeMap<String, i64>,
     pub catalog: Arc<Catalog>,
 }
 
@@ -92,7 +94,9 @@ impl Table {
         for namespace in names(&["spec", "namespaces"]) {
             namespaces.insert(namespace, (entity.name.clone(), BTreeSet::new()));
         }
+        let mut since_ms = BTreeMap::new();
         for project in items(object, &["spec", "projects"]) {
+            since_ms.extend(project["since"].as_i64().map(|since| (text(project, &["name"]).to_owned(), since)));
             for namespace in texts(project, &["namespaces"]) {
                 namespaces.insert(namespace, (text(project, &["name"]).to_owned(), texts(project, &["lists"])));
             }
@@ -111,6 +115,7 @@ impl Table {
             grants: references(&["spec", "grants"]),
             organization_grants: references(&["spec", "organizationGrants"]),
             namespaces,
+            since_ms,
             catalog,
         };
         table.fill(&limits::read(given(object, &["spec"]), &Path::new("spec"), &mut Vec::new()));

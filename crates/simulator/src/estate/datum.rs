@@ -401,6 +401,11 @@ fn judge_sample(step: &Step<'_>, after: &Durable) -> Result<(), String> {
     let wrote = step.request.verb.value().map(|value| value["spec"]["usage"].clone()).unwrap_or_default();
     let Some(kept) = after.objects.get(&step.request.key) else { return Ok(()) };
     let policy = format!("{EFFECTIVE}//{}", kept.key.name);
+    let stored = step.before.stored();
+    let is_member = |project: &str| {
+        let mut projects = kept.value["spec"]["projects"].as_array().into_iter().flatten();
+        projects.any(|one| one["name"] == project)
+    };
     for entry in kept.value["spec"]["usage"].as_array().into_iter().flatten() {
         let is_it = |one: &&Value| one["account"] == entry["account"] && one["recordedAtMs"].is_null();
         let Some(said) = wrote.as_array().into_iter().flatten().find(is_it) else { continue };
@@ -411,16 +416,26 @@ fn judge_sample(step: &Step<'_>, after: &Durable) -> Result<(), String> {
         };
         let key = (policy.clone(), entry["account"].as_str().unwrap_or("").to_owned(), String::new());
         let seen_until = taken.min(after.told_ms) - LAG_MS;
+        // Of an organization's projects what they have by grants of their own is seen, too, and each since it joined.
+        let is_organization = kept.key.name.starts_with("organization-");
+        let project = |claim: &Kept| stored.project_of(&claim.key.namespace).unwrap_or_default();
+        let joined = |claim: &Kept| {
+            let mut projects = kept.value["spec"]["projects"].as_array().into_iter().flatten();
+            let named = projects.find(|one| is_organization && one["name"] == project(claim).as_str());
+            named.and_then(|one| one["since"].as_i64()).unwrap_or(i64::MIN)
+        };
         let shown = |claim: &&Kept| {
             let conditions = claim.value["status"]["conditions"].as_array().into_iter().flatten();
             let granted = conditions.filter(|one| one["type"] == "Granted" && one["status"] == "True");
             let mut since =
                 granted.filter_map(|one| one["lastTransitionTime"].as_str()?.parse::<jiff::Timestamp>().ok());
-            since.next().is_some_and(|since| since.as_millisecond() + 999 <= seen_until)
+            since.next().is_some_and(|since| (since.as_millisecond() + 999).max(joined(claim)) <= seen_until)
         };
         let charged = |claim: &Kept| {
             let charged = step.found_before.charged.get(&SubjectId(claim.uid.0))?;
-            charged.get(&key).copied()
+            let own = (format!("{EFFECTIVE}//project-{}", project(claim)), key.1.clone(), String::new());
+            let apart = charged.get(&own).filter(|_| is_organization && is_member(&project(claim)));
+            Some(charged.get(&key).copied().unwrap_or_default() + apart.copied().unwrap_or_default())
         };
         let claims = step.before.of(GROUP, "resourcequotaclaims").filter(shown);
         let unseen = (value - claims.filter_map(charged).sum::<i128>()).max(0);

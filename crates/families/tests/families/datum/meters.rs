@@ -264,3 +264,92 @@ fn what_moves_to_a_project_is_new_to_a_meter_that_lags() {
     desk.measured(5);
     assert_eq!(desk.phase("proj-abc", "more"), "Granted/QuotaAvailable");
 }
+
+/// What an organization's meter shows of a project that joined it begins with that moment, whenever its claims were granted.
+#[test]
+fn a_project_that_joins_an_organization_is_not_shown_by_its_meter_before_it_lags_behind_that() {
+    let mut desk = Desk::new();
+    desk.now_ms = 1_000_000;
+    for name in ["a", "b"] {
+        desk.namespace(name, &[]);
+    }
+    let mut cpu = metered();
+    cpu["spec"]["defaultLimit"] = json!({"value": "8"});
+    cpu["spec"]["usageSource"]["lag"] = json!("30s");
+    cpu["spec"]["usageSource"]["maxAge"] = json!("60s");
+    cpu["spec"]["usageSource"]["organizationLabel"] = json!("org");
+    desk.apply(&definitions(), "", "cpu", cpu).unwrap();
+    let of = |organization: &str| json!({"spec": {"organizationRef": {"name": organization}}});
+    desk.apply(&projects(), "", "b", of("acme")).unwrap();
+    let limits = [limit(CPU, &[("10", json!({}))])];
+    desk.apply(&grants(), "b", "g", grant("Organization", "acme", &limits)).unwrap();
+    let sample = |desk: &mut Desk, entity: &str, cores: i128| {
+        let mut object = desk.projected(&effective(), "", entity);
+        let (nanos, at) = ((cores * 1_000_000_000).to_string(), desk.now_ms);
+        object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": nanos, "takenAtMs": at}]);
+        desk.apply(&effective(), "", entity, object).unwrap();
+    };
+    sample(&mut desk, "project-a", 0);
+    desk.apply(&claims(), "a", "old", claim(&[(CPU, "6")], json!({}))).unwrap();
+    assert_eq!(desk.phase("a", "old"), "Granted/QuotaAvailable");
+    // An hour later it joins an organization in which four are used that nobody claimed.
+    desk.now_ms += 3_600_000;
+    desk.apply(&projects(), "", "a", of("acme")).unwrap();
+    desk.restart();
+    desk.now_ms += 1_000;
+    sample(&mut desk, "organization-acme", 4);
+    assert_eq!(desk.drawn("organization-acme", CPU), "10/10", "six of the project, and four that are no part of them");
+    desk.apply(&claims(), "b", "new", claim(&[(CPU, "1")], json!({}))).unwrap();
+    assert_eq!(desk.phase("b", "new"), "Denied/QuotaExceeded");
+    // Once the meter must show the project, what it says is the project's.
+    desk.now_ms += 30_000;
+    sample(&mut desk, "organization-acme", 6);
+    assert_eq!(desk.drawn("organization-acme", CPU), "7/10");
+    assert_eq!(desk.phase("b", "new"), "Granted/QuotaAvailable");
+    // One that leaves and comes back joins anew.
+    desk.apply(&projects(), "", "a", of("other")).unwrap();
+    desk.apply(&projects(), "", "a", of("acme")).unwrap();
+    sample(&mut desk, "organization-acme", 2);
+    assert_eq!(desk.drawn("organization-acme", CPU), "9/10");
+}
+
+/// The meter of an organization shows all of its projects; what they claim by grants of their own is none of what nobody claimed.
+#[test]
+fn what_projects_have_by_their_own_grants_is_taken_off_no_organization() {
+    let mut desk = Desk::new();
+    desk.now_ms = 1_000_000;
+    for name in ["a", "b"] {
+        desk.namespace(name, &[]);
+    }
+    let mut cpu = metered();
+    cpu["spec"]["usageSource"]["organizationLabel"] = json!("org");
+    cpu["spec"]["usageSource"]["maxAge"] = json!("60s");
+    desk.apply(&definitions(), "", "cpu", cpu).unwrap();
+    for name in ["a", "b"] {
+        desk.apply(&projects(), "", name, json!({"spec": {"organizationRef": {"name": "acme"}}})).unwrap();
+    }
+    let ten = [limit(CPU, &[("10", json!({}))])];
+    desk.apply(&grants(), "b", "g", grant("Organization", "acme", &ten)).unwrap();
+    desk.apply(&grants(), "a", "own", grant("Project", "a", &ten)).unwrap();
+    let sample = |desk: &mut Desk, entity: &str, cores: i128| {
+        let mut object = desk.projected(&effective(), "", entity);
+        let (nanos, at) = ((cores * 1_000_000_000).to_string(), desk.now_ms);
+        object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": nanos, "takenAtMs": at}]);
+        desk.apply(&effective(), "", entity, object).unwrap();
+    };
+    sample(&mut desk, "project-a", 0);
+    desk.apply(&claims(), "a", "own", claim(&[(CPU, "6")], json!({}))).unwrap();
+    assert_eq!(desk.phase("a", "own"), "Granted/QuotaAvailable");
+    // Six that are claimed there, and one that nobody claimed anywhere.
+    desk.now_ms += 2_000;
+    sample(&mut desk, "organization-acme", 7);
+    assert_eq!(desk.drawn("organization-acme", CPU), "1/10");
+    desk.apply(&claims(), "b", "nine", claim(&[(CPU, "9")], json!({}))).unwrap();
+    assert_eq!(desk.phase("b", "nine"), "Granted/QuotaAvailable");
+    // Without its own grant the project is the organization's.
+    desk.delete(&grants(), "a", "own").unwrap();
+    assert_eq!(desk.drawn("organization-acme", CPU), "16/10");
+    desk.now_ms += 2_000;
+    sample(&mut desk, "organization-acme", 15);
+    assert_eq!(desk.drawn("organization-acme", CPU), "15/10");
+}
