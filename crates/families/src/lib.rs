@@ -3,6 +3,7 @@
 //! Start reading at [`Family`]. The server knows families only through it; a further family is a folder here and one
 //! line in [`all`].
 
+mod allowance;
 pub mod capsule;
 mod consequence;
 pub mod datum;
@@ -20,6 +21,7 @@ mod refusal;
 mod view;
 mod virtuals;
 
+pub use allowance::Allowances;
 pub use consequence::{
     Affected, COMPANIONS_MAX, Cause, ChargeLine, Companion, Company, Must, Place, RefusedWrite, Writing, companion_uid,
     is_marked, marked_uid,

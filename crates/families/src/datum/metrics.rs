@@ -21,6 +21,11 @@ const OF_BUCKET: &[&str] = &["bucket", "entity", "entity_kind", "resource"];
 
 static GRANTED: Metric = Metric::counter("quota_claims_granted_total", &[], "Claims that were granted");
 static DENIED: Metric = Metric::counter("quota_claims_denied_total", &["reason"], "Claims that were denied");
+static LEFT_OUT: Metric = Metric::counter(
+    "quota_denials_left_out_total",
+    &[],
+    "Denials that are not written down, because their project has too many of them there",
+);
 static CLAIMS_NOW: Metric = Metric::gauge("quota_claims", &["phase", "reason"], "Claims by what was decided");
 static LIMIT: Metric = Metric::gauge("quota_bucket_limit", OF_BUCKET, "What is granted, in the resource's unit");
 static USED: Metric = Metric::gauge("quota_bucket_used", OF_BUCKET, "What is used, in the resource's unit");
@@ -47,6 +52,7 @@ static EVENTS_LOST: Metric = Metric::counter(
 pub static ALL: &[&Metric] = &[
     &GRANTED,
     &DENIED,
+    &LEFT_OUT,
     &CLAIMS_NOW,
     &LIMIT,
     &USED,
@@ -66,6 +72,7 @@ pub struct Decisions(Arc<Mutex<Counts>>);
 struct Counts {
     granted: u64,
     denied: BTreeMap<String, u64>,
+    left_out: u64,
     /// By definition.
     outbox: BTreeMap<String, Sent>,
 }
@@ -96,6 +103,10 @@ impl Decisions {
         self.count(|counts| *counts.denied.entry(reason.to_owned()).or_default() += 1);
     }
 
+    pub fn note_left_out(&self) {
+        self.count(|counts| counts.left_out += 1);
+    }
+
     fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -112,6 +123,7 @@ pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
         for (reason, count) in &counts.denied {
             out.put(&DENIED, &[reason], count);
         }
+        out.put(&LEFT_OUT, &[], counts.left_out);
         for (definition, Sent { sent, failed, waiting, lost }) in &counts.outbox {
             out.put(&EVENTS_SENT, &[definition], sent);
             out.put(&EVENTS_FAILED, &[definition], failed);

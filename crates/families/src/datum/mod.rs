@@ -54,7 +54,7 @@ use serde_json::Value;
 use crate::kubernetes::hierarchy::SUBNAMESPACE_OF;
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
+    Admission, Affected, Allowances, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
     Parsed, Place, Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled, View, Words, World,
     Writing,
 };
@@ -91,15 +91,21 @@ impl Default for Settings {
 }
 
 /// The family.
-#[derive(Default)]
 pub struct Datum {
     settings: Settings,
     decisions: metrics::Decisions,
+    denials: Allowances,
 }
 
 impl Datum {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, decisions: metrics::Decisions::default() }
+        Self { settings, decisions: metrics::Decisions::default(), denials: records::allowances() }
+    }
+}
+
+impl Default for Datum {
+    fn default() -> Self {
+        Self::new(Settings::default())
     }
 }
 
@@ -270,17 +276,18 @@ impl Family for Datum {
     }
 
     fn records(&self, noted: &Noted<'_>, view: &dyn View) -> Vec<Record> {
+        let denials = records::Denials { allowances: &self.denials, decisions: &self.decisions };
         match noted {
             Noted::Written { change, revision } => {
                 self.decisions.note(change);
-                records::of_claim(change, *revision, view)
+                records::of_claim(change, *revision, view, &denials)
             }
             Noted::Refused(note) => {
                 // What was refused for another reason than its amounts was decided by nobody's quota.
                 if note.reason != "Forbidden" {
                     self.decisions.note_denied(note.reason);
                 }
-                records::refused(note)
+                records::refused(note, view, &denials)
             }
         }
     }

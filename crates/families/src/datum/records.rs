@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::catalog::{Catalog, as_text};
 use super::claim::{dimensions_of, is_released};
 use super::entity::Entities;
-use crate::{Book, Change, Record, RefusedNote, View};
+use super::metrics::Decisions;
+use crate::{Allowances, Book, Change, Record, RefusedNote, View};
 
 /// Longest text of a reason that is kept.
 const MESSAGE_CHARS_MAX: usize = 4096;
@@ -22,8 +23,17 @@ const ASKED_BYTES_MAX: usize = 8 * 1024;
 /// How much is told in one entry: a journal takes none that is longer than some times this.
 const LINES_BYTES_MAX: usize = 32 * 1024;
 
-pub fn of_claim(change: &Change<'_>, revision: u64, view: &dyn View) -> Vec<Record> {
-    let denied = denied(change, view.now_ms()).map(|entry| Record { book: Book::Denials, entry });
+/// Of one project's denials so much is written down at once, and in the long run so much a second: all share one journal, which keeps
+/// thirty days or a gibibyte, and nobody's part of it is more than a thirteenth.
+const OF_PROJECT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const OF_PROJECT_BYTES_PER_SECOND: u64 = 24;
+
+pub fn allowances() -> Allowances {
+    Allowances::new(OF_PROJECT_BYTES_MAX, OF_PROJECT_BYTES_PER_SECOND)
+}
+
+pub fn of_claim(change: &Change<'_>, revision: u64, view: &dyn View, denials: &Denials<'_>) -> Vec<Record> {
+    let denied = denied(change, view.now_ms()).and_then(|entry| denials.record(change.namespace, entry, view));
     let told = told(change, revision, view).into_iter().map(|entry| Record { book: Book::Outbox, entry });
     denied.into_iter().chain(told).collect()
 }
@@ -69,8 +79,30 @@ fn denied(change: &Change<'_>, now_ms: i64) -> Option<Value> {
     Some(entry)
 }
 
+/// Where denials are written down, as far as their project may have that.
+pub struct Denials<'a> {
+    pub allowances: &'a Allowances,
+    pub decisions: &'a Decisions,
+}
+
+impl Denials<'_> {
+    fn record(&self, namespace: &str, mut entry: Value, view: &dyn View) -> Option<Record> {
+        let entities = Entities::of(view);
+        let whose = entities.project(namespace).unwrap_or(namespace);
+        let bytes = u64::try_from(entry.to_string().len()).unwrap_or(u64::MAX);
+        let Some(more) = self.allowances.take(whose, bytes, view.now_ms()) else {
+            self.decisions.note_left_out();
+            return None;
+        };
+        if more > 0 {
+            entry["leftOut"] = json!(more);
+        }
+        Some(Record { book: Book::Denials, entry })
+    }
+}
+
 /// That a write was refused: an object whose claim does not fit, a claim that does not grow.
-pub fn refused(note: &RefusedNote<'_>) -> Vec<Record> {
+pub fn refused(note: &RefusedNote<'_>, view: &dyn View, denials: &Denials<'_>) -> Vec<Record> {
     let entry = json!({
         "time": kinds::time::text(note.now_ms), "user": note.origin.identity.user, "reason": note.reason,
         "message": short(note.message),
@@ -79,7 +111,7 @@ pub fn refused(note: &RefusedNote<'_>) -> Vec<Record> {
             "name": note.name,
         },
     });
-    vec![Record { book: Book::Denials, entry }]
+    denials.record(note.namespace, entry, view).into_iter().collect()
 }
 
 /// What a claim has: by resource and dimensions.

@@ -1,10 +1,10 @@
 //! The audit trail: commands that were refused, for quota in the step and for want of a right at the door.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use families::Allowances;
 use families::orgs::commands::Actor;
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -29,51 +29,21 @@ const TOLD_OF_ONE_MAX: usize = 4;
 
 /// Of each organization so many refusals in the step are told one by one, and in the long run so many each second: all share one trail,
 /// which keeps a month or a gibibyte, and what one of them fills is not there for the others.
-const OF_ORG_MAX: u32 = 10_000;
-const OF_ORG_PER_SECOND: u32 = 4;
-/// Organizations that are kept in mind before those are forgotten that may tell all again.
-const ORGS_MAX: usize = 1024;
-
+const OF_ORG_MAX: u64 = 10_000;
+const OF_ORG_PER_SECOND: u64 = 4;
 /// Who still may tell how many refusals.
-#[derive(Default)]
-pub struct Trail(Mutex<HashMap<String, Allowance>>);
+pub struct Trail(Allowances);
 
-struct Allowance {
-    left: u32,
-    at_ms: i64,
-    /// Refusals that were only counted since one was told.
-    more: u64,
-}
-
-impl Allowance {
-    fn refill(&mut self, now_ms: i64) {
-        let seconds = now_ms.saturating_sub(self.at_ms) / 1000;
-        let more = u32::try_from(seconds.max(0)).unwrap_or(u32::MAX).saturating_mul(OF_ORG_PER_SECOND);
-        if more > 0 {
-            (self.left, self.at_ms) = (self.left.saturating_add(more).min(OF_ORG_MAX), now_ms);
-        }
+impl Default for Trail {
+    fn default() -> Trail {
+        Trail(Allowances::new(OF_ORG_MAX, OF_ORG_PER_SECOND))
     }
 }
 
 impl Trail {
     /// Whether another refusal of an organization is told, and with it how many were not since the last one.
     pub fn take(&self, org: &str, now_ms: i64) -> Option<u64> {
-        let mut orgs = self.0.lock();
-        if !orgs.contains_key(org) {
-            if orgs.len() >= ORGS_MAX {
-                orgs.values_mut().for_each(|one| one.refill(now_ms));
-                orgs.retain(|_, one| one.left < OF_ORG_MAX || one.more > 0);
-            }
-            orgs.insert(org.to_owned(), Allowance { left: OF_ORG_MAX, at_ms: now_ms, more: 0 });
-        }
-        let own = orgs.get_mut(org)?;
-        own.refill(now_ms);
-        if own.left == 0 {
-            own.more += 1;
-            return None;
-        }
-        own.left -= 1;
-        Some(std::mem::take(&mut own.more))
+        self.0.take(org, 1, now_ms)
     }
 }
 
@@ -156,27 +126,6 @@ impl Denials {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_organization_does_not_fill_the_trail_of_all() {
-        let trail = Trail::default();
-        let told = |org: &str, second: i64| trail.take(org, second * 1000);
-        assert_eq!((0..100_000).filter_map(|_| told("loud", 0)).count(), OF_ORG_MAX as usize);
-        assert_eq!(
-            [told("quiet", 0), told("loud", 0), told("loud", 1)],
-            [Some(0), None, Some(100_001 - u64::from(OF_ORG_MAX))]
-        );
-        let hour =
-            (1..=3600).flat_map(|second| std::iter::repeat_n(second, 100)).filter_map(|second| told("loud", second));
-        assert_eq!(hour.count(), 3600 * OF_ORG_PER_SECOND as usize - 1);
-        // Who is quiet again is forgotten; who has more to tell is not.
-        assert_eq!(told("loud", 3600), None);
-        for number in 0..10_000 {
-            assert_eq!(told(&format!("o{number}"), 3601 + number), Some(0));
-        }
-        assert!(trail.0.lock().len() <= ORGS_MAX);
-        assert_eq!(told("loud", 20_000), Some(97));
-    }
 
     #[test]
     fn whoever_is_refused_again_and_again_fills_no_trail_and_hides_nobody() {

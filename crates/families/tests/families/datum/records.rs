@@ -145,6 +145,46 @@ fn every_denial_is_written_down_once_and_outlives_the_claim() {
     assert_eq!((&denials[0]["refused"]["name"], &denials[0]["reason"]), (&json!("c"), &json!("QuotaNeverFits")));
 }
 
+/// All denials are in one journal of a bounded size: one project's are not kept at the cost of others'.
+#[test]
+fn whoever_is_denied_without_end_pushes_nobody_else_s_denials_out() {
+    let mut desk = desk();
+    desk.namespace("loud", &[]);
+    // Its second namespace has no part of its own.
+    desk.namespace("loud-too", &[("resources.datumapis.com/project", "loud")]);
+    let strange = |number: usize| {
+        let one = |at: usize| json!({"name": format!("x.example.com/{number}-{at}-{}", "y".repeat(200)), "quantity": "1"});
+        let mut claim = claim(&[], json!({}));
+        claim["spec"]["resources"] = (0..64).map(one).collect();
+        claim
+    };
+    let (mut bytes, mut number) = (0, 0);
+    loop {
+        let namespace = if number % 2 == 0 { "loud" } else { "loud-too" };
+        desk.apply(&claims(), namespace, "c", strange(number)).unwrap();
+        number += 1;
+        let told = desk.book(Book::Denials);
+        if told.is_empty() {
+            break;
+        }
+        bytes += told.iter().map(|entry| entry.to_string().len()).sum::<usize>();
+        assert!(bytes < 17 * 1024 * 1024, "{number} denials");
+    }
+    assert!(bytes > 15 * 1024 * 1024, "{bytes}");
+    assert!(desk.sample().contains("quota_denials_left_out_total 1\n"), "{}", desk.sample());
+    // It is denied all the same, and nobody else's is left out.
+    assert_eq!(desk.phase("loud", "c"), "Denied/UnknownResourceName");
+    assert_eq!(desk.ask("a", &[(CPU, "11")], json!({})), "Denied/QuotaExceeded");
+    assert_eq!(desk.book(Book::Denials).len(), 1);
+    // In the long run it may go on, and it is said how many are missing.
+    desk.apply(&claims(), "loud", "d", strange(0)).unwrap();
+    assert_eq!(desk.book(Book::Denials), Vec::<Value>::new());
+    desk.now_ms += 2_000;
+    desk.apply(&claims(), "loud", "d", strange(1)).unwrap();
+    let told = desk.book(Book::Denials);
+    assert_eq!((told.len(), &told[0]["leftOut"]), (1, &json!(2)));
+}
+
 #[test]
 fn what_is_asked_for_twice_under_the_same_dimensions_is_told_as_a_whole() {
     let mut desk = desk();
