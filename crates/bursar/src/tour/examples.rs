@@ -63,9 +63,9 @@ pub static ALL: &[Example] = &[
         "04-claim.yaml",
         "05-claim-too-large.yaml",
         "06-instances.yaml",
-        "07-instance.yaml",
-        "08-instance-too-large.yaml",
-        "09-plans.yaml",
+        "instances/01-instance.yaml",
+        "instances/02-instance-too-large.yaml",
+        "07-plans.yaml",
     ),
     example!("orgs",),
 ];

@@ -40,6 +40,25 @@ fn the_tour_also_plays_with_real_kubectl() {
     assert!(whole.contains("exceeded quota: compute") && !whole.contains("error validating"), "{whole}");
 }
 
+/// A newcomer applies a folder, and then the other, as its page says.
+#[test]
+fn the_examples_of_datum_are_applied_in_one_go() {
+    let server = crate::harness::Server::start();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/datum");
+    let applied = server.kubectl(&format!("apply -f {}", folder.display()));
+    for made in ["claimcreationpolicy.quota.datumapis.com/instances created", "instance-abc123-claim created"] {
+        assert!(applied.contains(made), "{applied}");
+    }
+    server.until("get crd instances.compute.datumapis.com -o jsonpath={.status.conditions[*].status}", |out| {
+        out.contains("True") && !out.contains("False")
+    });
+    let instances = format!("apply -f {}", folder.join("instances").display());
+    let refused = server.kubectl_fails(&instances);
+    assert!(refused.contains("requested 999") && refused.matches("Error").count() == 1, "{refused}");
+    assert_eq!(server.kubectl("-n proj-abc get instances -o name"), "instance.compute.datumapis.com/web\n");
+    assert!(server.kubectl(&format!("apply -f {}", folder.display())).contains("shop unchanged"));
+}
+
 #[test]
 fn an_unknown_tour_names_the_known_ones() {
     let output = Command::new(env!("CARGO_BIN_EXE_bursar")).args(["tour", "nosuch"]).output().expect("bursar runs");
