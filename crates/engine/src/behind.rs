@@ -104,6 +104,11 @@ impl Behind {
 }
 
 impl Engine {
+    /// Whether an object is still to follow what was written.
+    pub fn is_behind(&self, key: &ObjectKey) -> bool {
+        self.behind.contains(key)
+    }
+
     /// Lets follow what limits a namespace, before anything is decided there.
     pub(crate) fn bring_up(&mut self, namespace: &str, now_ms: i64) {
         if self.behind.is_empty() {

@@ -5,7 +5,7 @@ use families::marked_uid;
 use ledger::SubjectId;
 
 /// A uid made from a text (FNV-1a).
-pub(crate) fn named_uid(text: &[u8]) -> SubjectId {
+pub fn named_uid(text: &[u8]) -> SubjectId {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     marked_uid(text.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME)))

@@ -68,6 +68,7 @@ pub use effects::{Decided, Decision, Effect, Effects, EventKind, Fact};
 pub use engine::Engine;
 pub use follow::Bounds;
 pub use hold::{Held, Hold};
+pub use identity::named_uid;
 pub use load::Loaded;
 pub use object::{Draft, DraftError, NAMES_BYTES_MAX, Object, ObjectKey, Unreadable, parse_uid, string_map};
 pub use room::Room;

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ledger::{SubjectId, Terms};
+use ledger::{AccountKey, Charge, SubjectId, Terms};
+use quantity::Quantity;
 use rules::GroupResource;
 use rules::cel::Foresight;
 
@@ -72,6 +73,24 @@ impl Engine {
         self.follow(moved_from, now_ms);
     }
 
+    /// Holds room on a policy's accounts for a subject that is stored nowhere, in place of what it held, whatever the limits: it was
+    /// given up here, and where objects are stored somebody may still have it. Nothing of it is nothing held.
+    pub fn keep_back(&mut self, subject: SubjectId, policy: &str, amounts: &[(Arc<str>, Quantity)], now_ms: i64) {
+        self.origin = self.own.clone();
+        self.advance(now_ms);
+        let moved_from = self.touched.len();
+        let charge = |(resource, amount): &(Arc<str>, Quantity)| {
+            let account = self.ledger.account(&AccountKey::new(policy, resource, ""))?;
+            Some(Charge::new(account, amount.amount(), amount.format()))
+        };
+        let charges: Vec<Charge> = amounts.iter().filter_map(charge).collect();
+        match self.ledger.keep_back(subject, &charges, i64::MAX) {
+            Ok(receipt) => self.note_receipt(&receipt),
+            Err(denied) => tracing::error!(policy, %denied, "what is kept back could not be held: a bug"),
+        }
+        self.follow(moved_from, now_ms);
+    }
+
     fn take_in(&mut self, key: &ObjectKey, draft: Draft, before: Option<Arc<Object>>, keeps_hold: bool) {
         let stays_held = keeps_hold && self.ledger.is_held(draft.uid);
         let ruling = match stays_held {
@@ -101,6 +120,11 @@ impl Engine {
     /// it may be any.
     pub fn counted_resources(&self) -> BTreeMap<GroupResource, Option<BTreeSet<Arc<str>>>> {
         self.rulebook.resources().map(|(resource, namespaces)| (resource.clone(), namespaces)).collect()
+    }
+
+    /// Whether objects of a resource are policies.
+    pub fn is_policy(&self, resource: &GroupResource) -> bool {
+        self.policy_resources.contains(resource)
     }
 
     /// The policies that count objects of a resource in a namespace, by name.

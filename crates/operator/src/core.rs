@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::{
-    Draft, Effect, Engine, EventKind, Fact, Hold, Loaded, Object, ObjectKey, Postponed, Refused, Sight, Snapshot,
-    WriteKind,
+    Draft, Effect, Engine, Expect, Fact, Hold, Loaded, ObjectKey, Postponed, Refused, Sight, Snapshot, Write, WriteKind,
 };
 use families::{Families, Origin};
 use ledger::SubjectId;
@@ -17,6 +16,8 @@ use store::Batch;
 
 use crate::holds::Holds;
 use crate::journal::{Identity, Journal};
+use crate::kept_back::{Amounts, KeptBack};
+use crate::push::{Does, Push};
 use crate::registration::is_converted;
 use crate::sight::Seen;
 
@@ -64,6 +65,8 @@ pub enum Wanted {
     Object(Draft),
     /// The same object with other replicas: a scale says no more. In the version in which it was written.
     Replicas { uid: SubjectId, version: String, replicas: Value },
+    /// That it goes.
+    Gone { uid: SubjectId },
 }
 
 #[derive(Debug)]
@@ -107,18 +110,14 @@ pub struct Publication {
 pub type Counted = BTreeMap<GroupResource, Option<Namespaces>>;
 pub type Namespaces = BTreeSet<Arc<str>>;
 
-/// An object that has to be otherwise in the cluster.
-#[derive(Clone, Debug)]
-pub struct Push {
-    pub object: Arc<Object>,
-    /// The version of it that was last seen, on which this rests.
-    pub version: u64,
-}
-
 pub struct Core {
     engine: Engine,
     seen: HashMap<ObjectKey, (SubjectId, u64)>,
     holds: Holds,
+    /// What was given up here and may still be had in the cluster.
+    kept_back: KeptBack,
+    /// What is to be done in the cluster since the last command.
+    pushes: Vec<Push>,
     identity: Identity,
     /// What cannot be seen, and why.
     blind: HashMap<GroupResource, String>,
@@ -129,7 +128,7 @@ pub struct Core {
 impl Core {
     /// Starts from what the store has and from what the cluster listed.
     pub fn start(journal: Journal, listed: Vec<Seen>, families: Families, now_ms: i64) -> Core {
-        let Journal { ledger, mut holds, identity } = journal;
+        let Journal { mut ledger, mut holds, identity } = journal;
         holds.begin(now_ms);
         // One that was listed again counts as it was the last time.
         let mut latest: HashMap<ObjectKey, Seen> = HashMap::new();
@@ -145,6 +144,15 @@ impl Core {
             (created.unwrap_or_default().to_owned(), seen.key.clone())
         };
         listed.sort_by_cached_key(created);
+        let mut kept_back = KeptBack::default();
+        for one in &listed {
+            kept_back.see(&one.key, one.version, one.draft.as_ref().map(|draft| &draft.value));
+        }
+        let policy = |key: &ObjectKey| listed.iter().find(|one| one.key == *key)?.draft.as_ref();
+        kept_back.begin(&mut ledger, |keeping, name| {
+            let key = ObjectKey::new(keeping.policies.resource(), "", name);
+            policy(&key).map_or_else(Amounts::new, |draft| (keeping.free)(&draft.value))
+        });
         let (mut objects, mut seen, mut decided) = (Vec::with_capacity(listed.len()), HashMap::new(), Vec::new());
         for (revision, one) in (1..).zip(listed) {
             let Some(draft) = one.draft else { continue };
@@ -160,7 +168,10 @@ impl Core {
         for uid in decided {
             engine.drop_hold(uid, now_ms);
         }
-        let mut core = Core { engine, seen, holds, identity, blind: HashMap::new(), told_counted: None };
+        let pushes = Vec::new();
+        let mut core =
+            Core { engine, seen, holds, kept_back, pushes, identity, blind: HashMap::new(), told_counted: None };
+        core.settle(core.kept_back.keys(), now_ms);
         core.reconcile_holds(now_ms);
         core
     }
@@ -169,6 +180,8 @@ impl Core {
     fn reconcile_holds(&mut self, now_ms: i64) {
         let strangers: Vec<SubjectId> =
             self.engine.ledger().held().filter(|uid| self.holds.get(*uid).is_none()).collect();
+        let strangers = strangers.into_iter().filter(|uid| !self.kept_back.holds(*uid));
+        let strangers: Vec<SubjectId> = strangers.collect();
         strangers.into_iter().for_each(|uid| self.engine.give_up(uid, now_ms));
         let unheld = self.holds.uids().into_iter().filter(|uid| !self.engine.ledger().is_held(*uid));
         let unheld: Vec<SubjectId> = unheld.collect();
@@ -183,6 +196,10 @@ impl Core {
         &self.holds
     }
 
+    pub fn kept_back(&self) -> &KeptBack {
+        &self.kept_back
+    }
+
     fn review(&mut self, review: Box<Review>) -> Answer {
         // What cannot be counted is not let in.
         if let Some(why) = self.blind.get(&review.key.resource)
@@ -193,7 +210,7 @@ impl Core {
         }
         let uid = match &review.wanted {
             Wanted::Object(draft) => draft.uid,
-            Wanted::Replicas { uid, .. } => *uid,
+            Wanted::Replicas { uid, .. } | Wanted::Gone { uid } => *uid,
         };
         let seen = self.seen.get(&review.key).filter(|(seen, _)| *seen == uid).map_or(0, |(_, version)| *version);
         if seen < review.base || !self.knows_namespace(&review.key.namespace) {
@@ -206,6 +223,7 @@ impl Core {
                 Ok(draft) => draft,
                 Err(refused) => return Answer::Refused(refused),
             },
+            Wanted::Gone { .. } => return self.review_end(key, now_ms, origin),
         };
         // What rests on an older version than is there cannot be stored.
         let holds = !dry_run && seen == base;
@@ -227,6 +245,17 @@ impl Core {
                 }
                 Answer::Granted
             }
+        }
+    }
+
+    /// Whether an object may go. Nothing is held for that: what it has it has until it is seen to be gone.
+    fn review_end(&mut self, key: ObjectKey, now_ms: i64, origin: Origin) -> Answer {
+        let kind = WriteKind::Delete { expect: Expect::default(), last: None };
+        let write = Write { key, kind, dry_run: true, now_ms, foresight: Foresight::None, origin };
+        match self.engine.write(write) {
+            Ok(Ok(_) | Err(Refused::NotFound)) => Answer::Granted,
+            Ok(Err(refused)) => Answer::Refused(refused),
+            Err(postponed) => Answer::Postponed(postponed),
         }
     }
 
@@ -272,8 +301,8 @@ impl Core {
                 }
                 let keeps_hold = self.holds.seen(uid, version);
                 self.see_with(before.filter(|(known, _)| *known != uid));
-                self.engine.see(Sight { key: key.clone(), draft: Some(draft), keeps_hold, now_ms });
-                self.seen.insert(key, (uid, version));
+                self.seen.insert(key.clone(), (uid, version));
+                self.take_up(Sight { key, draft: Some(draft), keeps_hold, now_ms }, version);
             }
             None => {
                 if before.is_some_and(|(known, _)| known == uid) {
@@ -293,7 +322,49 @@ impl Core {
     fn gone(&mut self, key: ObjectKey, uid: SubjectId, now_ms: i64) {
         self.seen.remove(&key);
         self.holds.remove(uid);
-        self.engine.see(Sight { key, draft: None, keeps_hold: false, now_ms });
+        self.take_up(Sight { key, draft: None, keeps_hold: false, now_ms }, 0);
+    }
+
+    /// What is given up with a sight is nobody else's as long as the cluster allows it to whoever had it.
+    fn take_up(&mut self, sight: Sight, version: u64) {
+        let (key, now_ms) = (sight.key.clone(), sight.now_ms);
+        let mut concerned = match self.may_give_up(&sight) {
+            true => self.kept_back.concerned(&key),
+            false => Vec::new(),
+        };
+        concerned.iter().for_each(|kept| self.kept_back.hold_all(kept, &mut self.engine, now_ms));
+        if self.kept_back.see(&key, version, sight.draft.as_ref().map(|draft| &draft.value)) {
+            concerned.push(key);
+        }
+        self.engine.see(sight);
+        self.note_effects();
+        self.settle(concerned, now_ms);
+    }
+
+    /// Whether an object says something else than before, its status aside.
+    fn may_give_up(&self, sight: &Sight) -> bool {
+        if !KeptBack::may_concern(&sight.key) {
+            return false;
+        }
+        let Some(stored) = self.engine.shelves().get(&sight.key) else {
+            // What a policy of that name kept may be there.
+            return self.engine.is_policy(&sight.key.resource);
+        };
+        let Some(draft) = &sight.draft else { return true };
+        let says = |value: &Value| {
+            let of = |path: &str| value.pointer(path).cloned();
+            ["/spec", "/metadata/uid", "/metadata/labels", "/metadata/annotations", "/metadata/deletionTimestamp"]
+                .map(of)
+        };
+        says(&stored.value()) != says(&draft.value)
+    }
+
+    fn settle(&mut self, kept: Vec<ObjectKey>, now_ms: i64) {
+        for key in kept {
+            self.kept_back.settle(&key, &mut self.engine, now_ms);
+            // Whoever waited for it may have it now.
+            self.note_effects();
+        }
     }
 
     fn listed(&mut self, resource: &GroupResource, names: &HashSet<(Arc<str>, Arc<str>)>, now_ms: i64) {
@@ -334,19 +405,30 @@ impl Core {
         }
     }
 
-    fn take_pushes(&mut self, publication: &mut Publication) {
-        for Effect { kind, object, .. } in self.engine.take_writes() {
-            let seen = self.seen.get(&object.key).filter(|(uid, _)| *uid == object.uid);
-            match (kind, seen) {
-                (EventKind::Modified, Some((_, version))) => {
-                    publication.pushes.push(Push { object, version: *version });
-                }
-                // No guest makes or deletes anything.
-                _ => tracing::error!(key = %object.key, ?kind, "an effect that nobody carries out: a bug"),
+    /// What the engine did is to be done in the cluster, on what was last seen there.
+    fn note_effects(&mut self) {
+        for Effect { kind, object, previous, .. } in self.engine.take_writes() {
+            let there = self.seen.get(&object.key).copied();
+            let does = Does::of(kind, &object, previous.as_deref(), there.is_some());
+            let (uid, version) = there.unwrap_or((object.uid, 0));
+            if does.concerns_more_than_status() {
+                let is_there = does != Does::End;
+                self.kept_back.send(&object.key, version, is_there.then(|| object.value()).as_ref());
             }
+            self.pushes.push(Push { object, uid, version, does });
         }
         // What families write down is nobody's here.
         self.engine.take_records();
+    }
+
+    /// Writes once more what is as it is to be, so that nothing that rests on the same version can be stored after it.
+    fn mark(&mut self) {
+        for (key, version) in self.kept_back.to_mark(&self.engine) {
+            let there = self.seen.get(&key).copied().filter(|(_, seen)| *seen == version);
+            if let (Some((uid, version)), Some(object)) = (there, self.engine.shelves().get(&key).cloned()) {
+                self.pushes.push(Push { object, uid, version, does: Does::Mark });
+            }
+        }
     }
 }
 
@@ -384,10 +466,16 @@ impl sequencer::Engine for Core {
                 self.found(&looked_for, found, now_ms);
                 Answer::Seen
             }
-            Command::Publish { now_ms } => Answer::Published(self.engine.publish_status(now_ms)),
+            Command::Publish { now_ms } => {
+                let left = self.engine.publish_status(now_ms);
+                self.note_effects();
+                self.mark();
+                Answer::Published(left)
+            }
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),
         };
-        self.take_pushes(publication);
+        self.note_effects();
+        publication.pushes.append(&mut self.pushes);
         answer
     }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   webhook ──Review──▶ ┌ core ───────────────┐ ──▶ store: holds and ledger, one commit before any answer
-//!   watches ──Sights──▶ │ engine over a mirror│ ──▶ pushes: statuses of policies, over the cluster's API
+//!   watches ──Sights──▶ │ engine over a mirror│ ──▶ pushes: statuses, and what policies keep, over the cluster's API
 //!   clock ────Settle──▶ └─────────────────────┘ ──▶ what has to be watched, and registered
 //! ```
 //!
@@ -17,6 +17,7 @@ pub mod core;
 pub mod guests;
 pub mod holds;
 mod journal;
+pub mod kept_back;
 pub mod loops;
 pub mod push;
 pub mod registrar;

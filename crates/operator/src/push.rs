@@ -1,28 +1,93 @@
-//! Statuses on their way to the cluster: each rests on the version that it was worked out from. Where that is no longer the one
-//! that is there, it is left: the watch shows the later one, and it is worked out anew.
+//! What the engine did, on its way to the cluster: each write rests on the version that it was worked out from. Where that is no longer
+//! the one that is there, it is left: the watch shows the later one, and it is worked out anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::ObjectKey;
+use engine::{EventKind, Object, ObjectKey};
 use http::Method;
 use kube::Client;
+use ledger::SubjectId;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use crate::cluster::{Served, call};
-use crate::core::Push;
+use crate::kept_back::MARK;
+
+/// An object that has to be otherwise in the cluster.
+#[derive(Clone, Debug)]
+pub struct Push {
+    pub object: Arc<Object>,
+    /// Who it is there, and the version of it that was last seen, on which this rests; 0 where it is not there.
+    pub uid: SubjectId,
+    pub version: u64,
+    pub does: Does,
+}
+
+/// What is to be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    Make,
+    /// What is not its status, its status, or both.
+    Change {
+        body: bool,
+        status: bool,
+    },
+    /// It gets a mark, so that nothing else that rests on this version is stored.
+    Mark,
+    End,
+}
+
+impl Does {
+    pub fn of(kind: EventKind, object: &Object, previous: Option<&Object>, is_there: bool) -> Does {
+        match kind {
+            EventKind::Deleted => Does::End,
+            _ if !is_there => Does::Make,
+            // It went, and is wanted again before that was done.
+            EventKind::Added => Does::Change { body: true, status: false },
+            EventKind::Modified => {
+                let status = |value: &mut Value| value.as_object_mut().and_then(|object| object.remove("status"));
+                let (mut new, mut old) = (object.value(), previous.map_or(Value::Null, Object::value));
+                let is_told = status(&mut new) != status(&mut old);
+                for value in [&mut new, &mut old] {
+                    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+                        metadata.remove("resourceVersion");
+                        metadata.remove("generation");
+                    }
+                }
+                Does::Change { body: new != old, status: is_told }
+            }
+        }
+    }
+
+    pub fn concerns_more_than_status(self) -> bool {
+        self != Does::Change { body: false, status: true } && self != Does::Change { body: false, status: false }
+    }
+
+    /// Both, where the later comes before the earlier was done.
+    fn after(self, earlier: Does) -> Does {
+        match (earlier, self) {
+            (Does::Change { body, status }, Does::Change { body: body_too, status: status_too }) => {
+                Does::Change { body: body || body_too, status: status || status_too }
+            }
+            (Does::Change { status, .. }, Does::Mark) => Does::Change { body: true, status },
+            (Does::Mark, Does::Change { status, .. }) => Does::Change { body: true, status },
+            (_, later) => later,
+        }
+    }
+}
 
 /// How long a status that could not be written is left alone at first, and one that somebody else wrote over.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How resources are served, for whoever has to write their objects.
-pub type Directory = std::sync::Arc<std::sync::RwLock<HashMap<rules::GroupResource, Served>>>;
+pub type Directory = Arc<std::sync::RwLock<HashMap<rules::GroupResource, Served>>>;
 
-/// Statuses that are to be written. Of one object the newest counts.
+/// Objects that are to be written. Of one object the newest counts.
 #[derive(Default)]
 pub struct Waiting {
     pushes: HashMap<ObjectKey, (Push, Turn)>,
@@ -48,7 +113,10 @@ struct Written {
 }
 
 impl Waiting {
-    pub fn add(&mut self, push: Push, now: Instant) {
+    pub fn add(&mut self, mut push: Push, now: Instant) {
+        if let Some((earlier, _)) = self.pushes.get(&push.object.key) {
+            push.does = push.does.after(earlier.does);
+        }
         let (key, says) = (push.object.key.clone(), says(&push));
         let written = self.written.get_mut(&key).filter(|written| written.says == says);
         match (self.pushes.get_mut(&key), written) {
@@ -68,8 +136,9 @@ impl Waiting {
 
     /// One that could not be written, behind all others.
     pub fn add_again(&mut self, push: Push, now: Instant) {
-        if !self.pushes.contains_key(&push.object.key) {
-            self.put(push, now + PAUSE, true);
+        match self.pushes.get_mut(&push.object.key) {
+            Some((later, _)) => later.does = later.does.after(push.does),
+            None => self.put(push, now + PAUSE, true),
         }
     }
 
@@ -111,21 +180,27 @@ impl Waiting {
 /// Of how many objects it is known what was written last.
 const WRITTEN_MAX: usize = 100_000;
 
-/// What a status says, whenever it began to say so.
+/// What is written of an object, whenever it began to say so.
 fn says(push: &Push) -> u64 {
     let mut value = push.object.value();
-    let status = &mut value["status"];
-    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+    for condition in value["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if let Some(condition) = condition.as_object_mut() {
             condition.remove("lastTransitionTime");
         }
     }
     let mut hasher = DefaultHasher::new();
-    status.to_string().hash(&mut hasher);
+    let (is_there, is_marked) = (push.does != Does::End, push.does == Does::Mark);
+    (is_there, is_marked.then_some(push.version)).hash(&mut hasher);
+    if push.does.concerns_more_than_status() {
+        for path in ["/spec", "/metadata/labels", "/metadata/finalizers", "/metadata/ownerReferences"] {
+            value.pointer(path).map(Value::to_string).hash(&mut hasher);
+        }
+    }
+    value["status"].to_string().hash(&mut hasher);
     hasher.finish()
 }
 
-/// Writes statuses until nobody has any more.
+/// Writes objects until nobody has any more to be written.
 pub async fn run(client: Client, directory: Directory, mut pushes: UnboundedReceiver<Push>) {
     let mut waiting = Waiting::default();
     loop {
@@ -144,7 +219,7 @@ pub async fn run(client: Client, directory: Directory, mut pushes: UnboundedRece
             Ok(true) => waiting.done(&push, Instant::now()),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(key = %push.object.key, %error, "a status could not be written, and is tried again");
+                tracing::warn!(key = %push.object.key, %error, "an object could not be written, and is tried again");
                 waiting.add_again(push, Instant::now());
             }
         }
@@ -163,23 +238,75 @@ async fn write(client: &Client, directory: &Directory, push: &Push) -> Result<bo
     let key = &push.object.key;
     let served = directory.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key.resource).cloned();
     let Some(served) = served else { return Ok(false) };
-    let path = format!("{}/status", served.path(&key.namespace, &key.name));
-    match call::<Value>(client, Method::PUT, &path, Some(&body(push))).await {
-        Ok(_) => Ok(true),
+    match carry_out(client, &served, push).await {
+        Ok(()) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
         Err(kube::Error::Api(status))
             if (400..429).contains(&status.code) && status.code != 401 && status.code != 403 =>
         {
-            tracing::error!(%key, %status, "a status was refused");
+            tracing::error!(%key, %status, "the cluster refused what was to be written");
             Ok(false)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The whole object: on this path nothing but its status is taken from it.
+async fn carry_out(client: &Client, served: &Served, push: &Push) -> Result<(), kube::Error> {
+    let key = &push.object.key;
+    let path = served.path(&key.namespace, &key.name);
+    let mut body = body(push);
+    match push.does {
+        Does::Make => {
+            let all = path.rsplit_once('/').map_or(&*path, |(all, _)| all);
+            call::<Value>(client, Method::POST, all, Some(&body)).await.map(drop)
+        }
+        Does::Change { body: is_changed, status } => {
+            if is_changed {
+                let written: Value = call(client, Method::PUT, &path, Some(&body)).await?;
+                body["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"].clone();
+            }
+            // On this path nothing but the status is taken.
+            match status {
+                true => call::<Value>(client, Method::PUT, &format!("{path}/status"), Some(&body)).await.map(drop),
+                false => Ok(()),
+            }
+        }
+        Does::Mark => {
+            if !body["metadata"]["annotations"].is_object() {
+                body["metadata"]["annotations"] = json!({});
+            }
+            body["metadata"]["annotations"][MARK] = json!(push.version.to_string());
+            call::<Value>(client, Method::PUT, &path, Some(&body)).await.map(drop)
+        }
+        // It was never there.
+        Does::End if push.version == 0 => Ok(()),
+        // On its way out already: it goes when nothing holds it.
+        Does::End if !body["metadata"]["deletionTimestamp"].is_null() => {
+            body["metadata"]["finalizers"] = json!([]);
+            call::<Value>(client, Method::PUT, &path, Some(&body)).await.map(drop)
+        }
+        Does::End => {
+            let metadata = &body["metadata"];
+            let expected = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
+            call::<Value>(client, Method::DELETE, &path, Some(&json!({"preconditions": expected}))).await.map(drop)
+        }
+    }
+}
+
+/// The whole object, as the one that is there in that version.
 fn body(push: &Push) -> Value {
     let mut value = push.object.value();
-    value["metadata"]["resourceVersion"] = json!(push.version.to_string());
+    let metadata = &mut value["metadata"];
+    match push.version {
+        0 => {
+            for made in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+                metadata.as_object_mut().and_then(|metadata| metadata.remove(made));
+            }
+        }
+        version => {
+            metadata["uid"] = json!(kinds::uid::text(push.uid));
+            metadata["resourceVersion"] = json!(version.to_string());
+        }
+    }
     value
 }

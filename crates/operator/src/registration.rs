@@ -96,6 +96,8 @@ pub fn says(configuration: &Value, wanted: &Value) -> bool {
 pub struct Asked {
     pub served: Served,
     pub within: Option<Namespaces>,
+    /// Whether it asks about deletions, too.
+    pub ends: bool,
 }
 
 /// The most namespaces that are named; where it is more, the API server asks everywhere.
@@ -113,12 +115,13 @@ pub fn configuration(
     left_out: &[String],
     resources: &[Asked],
 ) -> Value {
-    let mut by_place: BTreeMap<Option<&Namespaces>, Vec<&Served>> = BTreeMap::new();
+    let mut by_place: BTreeMap<Option<&Namespaces>, Vec<&Asked>> = BTreeMap::new();
     // Those that name few first, so that one resource that is counted nearly everywhere takes nobody's place.
     let mut resources: Vec<&Asked> = resources.iter().collect();
     resources.sort_by_key(|asked| asked.within.as_ref().map_or(0, BTreeSet::len));
     let mut bytes = 0;
-    for Asked { served, within } in resources {
+    for asked in resources {
+        let Asked { served, within, .. } = asked;
         let named = within.as_ref().filter(|within| served.namespaced && within.len() <= NAMED_MAX);
         let named = named.filter(|within| {
             let more =
@@ -127,9 +130,9 @@ pub fn configuration(
             bytes += if fits { more } else { 0 };
             fits
         });
-        by_place.entry(named).or_default().push(served);
+        by_place.entry(named).or_default().push(asked);
     }
-    let webhook = |number: usize, within: Option<&Namespaces>, served: Vec<&Served>| {
+    let webhook = |number: usize, within: Option<&Namespaces>, asked: Vec<&Asked>| {
         let name = match within {
             None => WEBHOOK.to_owned(),
             Some(_) => format!("within-{number}.{WEBHOOK}"),
@@ -137,7 +140,7 @@ pub fn configuration(
         let mut webhook = json!({
             "name": name,
             "clientConfig": address.client_config(authority),
-            "rules": served.into_iter().map(rule).collect::<Vec<_>>(),
+            "rules": asked.into_iter().map(rule).collect::<Vec<_>>(),
             // Nothing is stored that was not counted, also while nobody counts.
             "failurePolicy": "Fail",
             // However an object is written, it is shown in the version that is counted.
@@ -160,7 +163,7 @@ pub fn configuration(
         }
         webhook
     };
-    let webhooks = (0..).zip(by_place).map(|(number, (within, served))| webhook(number, within, served));
+    let webhooks = (0..).zip(by_place).map(|(number, (within, asked))| webhook(number, within, asked));
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -180,15 +183,14 @@ const MORE_THAN_FINALIZERS: &str = "request.operation != 'UPDATE' || !has(oldObj
 
 /// The definitions of its own quotas, also where a quota counts definitions: without them it could not start and answer.
 fn not_what_it_starts_with() -> String {
-    let own = guests::GUESTS.iter().flat_map(|(_, policies)| policies.iter());
-    let own: Vec<String> = own.map(|one| format!("'{}.{}'", one.1, one.0)).collect();
+    let own: Vec<String> = guests::own_definitions().iter().map(|name| format!("'{name}'")).collect();
     format!(
         "request.resource.resource != 'customresourcedefinitions' || !(object.metadata.name in [{}])",
         own.join(", ")
     )
 }
 
-fn rule(served: &Served) -> Value {
+fn rule(Asked { served, ends, .. }: &Asked) -> Value {
     let plural = served.resource.resource.to_string();
     let subresources = served.subresources.iter().map(|subresource| format!("{plural}/{subresource}"));
     let names: Vec<String> = std::iter::once(plural.clone()).chain(subresources).collect();
@@ -196,7 +198,7 @@ fn rule(served: &Served) -> Value {
         "apiGroups": [&*served.resource.group],
         "apiVersions": [&served.version],
         "resources": names,
-        "operations": ["CREATE", "UPDATE"],
+        "operations": if *ends { json!(["CREATE", "UPDATE", "DELETE"]) } else { json!(["CREATE", "UPDATE"]) },
         "scope": if served.namespaced { "Namespaced" } else { "Cluster" },
     })
 }

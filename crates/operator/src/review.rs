@@ -74,8 +74,10 @@ impl Request {
 
     /// What the core is to decide; none where nothing can be taken that was not there.
     pub fn into_review(mut self, now_ms: i64) -> Result<Option<Review>, No> {
-        if self.operation != "CREATE" && self.operation != "UPDATE" {
-            return Ok(None);
+        match self.operation.as_str() {
+            "CREATE" | "UPDATE" => {}
+            "DELETE" if self.sub_resource.is_empty() => return self.into_end(now_ms),
+            _ => return Ok(None),
         }
         let object = read(self.object.take().as_deref())?;
         let metadata = |field: &str| object["metadata"][field].as_str().filter(|text| !text.is_empty());
@@ -109,13 +111,29 @@ impl Request {
                 Wanted::Object(draft.map_err(|error| No::bad_request(format!("this cannot be counted: {error}")))?)
             }
         };
+        let origin = self.origin();
+        let dry_run = self.dry_run.unwrap_or(false);
+        Ok(Some(Review { key, wanted, base, dry_run, now_ms, foresight: Foresight::Asked, origin }))
+    }
+
+    /// Whether an object may go: in the version in which it is there.
+    fn into_end(mut self, now_ms: i64) -> Result<Option<Review>, No> {
+        let base = version_of_text(self.old_object.as_deref())?;
+        let old = self.old_object.take().and_then(|text| serde_json::from_str::<Named>(text.get()).ok());
+        let uid = old.and_then(|old| engine::parse_uid(old.metadata.uid.as_deref()?));
+        let uid = uid.ok_or_else(|| No::bad_request("the object that is to go has no metadata.uid"))?;
+        let resource = GroupResource::new(&self.resource.group, &self.resource.resource);
+        let key = ObjectKey::new(resource, &self.namespace, &self.name);
+        let (wanted, origin, dry_run) = (Wanted::Gone { uid }, self.origin(), self.dry_run.unwrap_or(false));
+        Ok(Some(Review { key, wanted, base, dry_run, now_ms, foresight: Foresight::None, origin }))
+    }
+
+    fn origin(&mut self) -> Origin {
         let UserInfo { username, groups } = std::mem::take(&mut self.user_info);
         let identity = Identity { user: username, groups, ..Identity::default() };
         // Nobody from outside is a part of this program, whatever he is called.
         let identity = if identity.is_internal() { Identity::anonymous() } else { identity };
-        let origin = Origin { identity: identity.into(), ..Origin::default() };
-        let dry_run = self.dry_run.unwrap_or(false);
-        Ok(Some(Review { key, wanted, base, dry_run, now_ms, foresight: Foresight::Asked, origin }))
+        Origin { identity: identity.into(), ..Origin::default() }
     }
 }
 

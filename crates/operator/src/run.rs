@@ -241,7 +241,7 @@ impl Lead {
         }
         // The first group tells what policies count.
         tell(&handle, News::See(Vec::new())).await;
-        let policies: Vec<GroupResource> = families.resources(|manifest| manifest.policies);
+        let own = guests::own(&families);
         let mut told = Some(told);
         let mut looks = tokio::time::interval(LOOK);
         let mut looked = false;
@@ -251,12 +251,13 @@ impl Lead {
         loop {
             let mut wanted = counted.borrow_and_update().clone();
             // Quotas are asked about wherever they are.
-            wanted.extend(policies.iter().map(|policy| (policy.clone(), None)));
+            wanted.extend(own.iter().map(|one| (one.clone(), None)));
             let complete = watches.want(&wanted, looked);
             if complete || front.is_ready() {
                 // Every command asks the store, whether or not it has something to keep.
                 let leads = async || handle.submit(Command::See { seen: Vec::new(), now_ms: now_ms() }).await.is_ok();
-                let written = match registrar.write(&identity, leads, watches.to_ask(&wanted), looked).await {
+                let written = match registrar.write(&identity, leads, watches.to_ask(&wanted, &families), looked).await
+                {
                     Ok(written) => written,
                     Err(error) => {
                         failed = Some(error);

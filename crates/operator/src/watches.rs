@@ -255,9 +255,10 @@ impl Watches {
     }
 
     /// What is to be asked about of these: what was told.
-    pub fn to_ask(&self, counted: &Counted) -> Vec<Asked> {
+    pub fn to_ask(&self, counted: &Counted, families: &Families) -> Vec<Asked> {
         let asked = |(resource, within): (&GroupResource, &Option<Namespaces>)| {
-            Some(Asked { served: self.told.get(resource)?.clone(), within: within.clone() })
+            let ends = guests::guards_deletion(families, resource);
+            Some(Asked { served: self.told.get(resource)?.clone(), within: within.clone(), ends })
         };
         counted.iter().filter_map(asked).collect()
     }

@@ -130,7 +130,8 @@ pub fn guard(change: &Change<'_>, view: &dyn View, reading: Reading) -> Result<(
 
 /// Whether the usage of the pool's ResourceQuota needs this claim.
 fn is_in_use(claim: &Value, namespace: &str, view: &dyn View, reading: Reading) -> bool {
-    let (pool, sources) = (text(claim, &["spec", "pool"]), [pools()]);
+    // Where a quota is counted elsewhere, its status tells.
+    let (pool, sources) = (text(claim, &["spec", "pool"]), [pools(), GroupResource::core("resourcequotas")]);
     // Asked of every claim of the namespace when what is used there moves.
     let of = Sources { resources: &sources, ledger: true };
     let name = format!("capsule/in-use/{pool}/{namespace}");

@@ -5,13 +5,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
+use kinds::field_error::Path;
 use ledger::SubjectId;
 use quantity::{Amount, Quantity};
 use rules::{GroupResource, policy_name};
 
 use super::claim::{claims, pools, quota_name};
-use super::pool::{CLAIMS, Pool, created_ms};
-use super::{Reading, jit};
+use super::pool::{CLAIMS, Pool, created_ms, read_amounts};
+use super::{Reading, at, jit};
 use crate::View;
 
 /// Claims of one pool in one namespace that are looked at. Beyond it the youngest are taken for unused.
@@ -92,22 +93,35 @@ fn lay_on_most_covering(holders: &[Holder], rest: &mut BTreeMap<Arc<str>, Amount
 }
 
 /// What is used of a pool's resources in a namespace, and not by grace of the defaults.
-fn used(pool: &str, namespace: &str, view: &dyn View, reading: Reading) -> BTreeMap<Arc<str>, Amount> {
-    let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(pool));
-    let Some(pool) = view.get(&pools(), "", pool).and_then(|pool| Pool::read(&pool).ok()) else {
+fn used(name: &str, namespace: &str, view: &dyn View, reading: Reading) -> BTreeMap<Arc<str>, Amount> {
+    let quota = policy_name(&GroupResource::core("resourcequotas"), namespace, &quota_name(name));
+    let Some(pool) = view.get(&pools(), "", name).and_then(|pool| Pool::read(&pool).ok()) else {
         return BTreeMap::new();
     };
-    let lines = view.of(&quota).into_iter();
-    lines
-        .filter(|line| line.bucket.is_empty() && pool.hard.contains_key(&line.resource))
-        .map(|line| {
+    let lines = view.of(&quota);
+    let counted: Vec<(Arc<str>, Amount)> = match lines.is_empty() {
+        false => {
+            let whole = lines.into_iter().filter(|line| line.bucket.is_empty());
+            whole.map(|line| (line.resource, line.balance.used)).collect()
+        }
+        // It is counted elsewhere: then its status tells.
+        true => {
+            let there = view.get(&GroupResource::core("resourcequotas"), namespace, &quota_name(name));
+            let told =
+                there.map(|there| read_amounts(at(&there, &["status", "used"]), &Path::new("used"), &mut Vec::new()));
+            told.into_iter().flatten().map(|(resource, used)| (resource, used.amount())).collect()
+        }
+    };
+    counted
+        .into_iter()
+        .filter(|(resource, _)| pool.hard.contains_key(resource))
+        .map(|(resource, used)| {
             let free = match reading {
                 // What the defaults allow to everyone is not the claims' doing.
-                Reading::Documentation => pool.defaults.get(&line.resource).map_or(Amount::ZERO, Quantity::amount),
+                Reading::Documentation => pool.defaults.get(&resource).map_or(Amount::ZERO, Quantity::amount),
                 Reading::Releases => Amount::ZERO,
             };
-            let used = line.balance.used.checked_sub(free).unwrap_or(Amount::ZERO);
-            (line.resource, used.max(Amount::ZERO))
+            (resource, used.checked_sub(free).unwrap_or(Amount::ZERO).max(Amount::ZERO))
         })
         .collect()
 }

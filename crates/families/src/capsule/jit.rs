@@ -80,9 +80,12 @@ fn name_of(uid: &str, number: usize) -> String {
     if number == 0 { format!("{NAME_PREFIX}{uid}") } else { format!("{NAME_PREFIX}{uid}-{number}") }
 }
 
-fn offers(pool: &Value) -> bool {
+pub fn is_offered(pool: &Value) -> bool {
     at(pool, &["spec", "config", "jitClaims"]) == Some(&Value::Bool(true))
-        && at(pool, &["metadata", "deletionTimestamp"]).is_none()
+}
+
+fn offers(pool: &Value) -> bool {
+    is_offered(pool) && at(pool, &["metadata", "deletionTimestamp"]).is_none()
 }
 
 /// A claim never covers more than its workload takes, and is gone when it takes nothing. Of what the pool's ResourceQuota does not

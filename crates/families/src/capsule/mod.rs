@@ -71,7 +71,10 @@ pub const GLOBAL_CUSTOM_QUOTAS: &str = "globalcustomquotas";
 pub const RESOURCE_POOLS: &str = "resourcepools";
 pub const RESOURCE_POOL_CLAIMS: &str = "resourcepoolclaims";
 
+pub use claim::quota_name;
+pub use pool::check_as_guest;
 use pool::is_released;
+pub use provision::{allowed, defaults, pool_of};
 pub use settings::{Reading, Settings};
 
 /// The family.

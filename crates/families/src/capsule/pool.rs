@@ -130,6 +130,25 @@ pub fn default(pool: &mut Value) {
     }
 }
 
+/// What of a pool cannot be where its ResourceQuotas are somebody else's API server's.
+pub fn check_as_guest(pool: &Value, old: Option<&Value>) -> Result<(), String> {
+    if super::jit::is_offered(pool) {
+        return Err("spec.config.jitClaims: workloads are refused by the cluster's API server, so that no claim can be made for \
+                    them: leave it out, or make the claims yourself"
+            .into());
+    }
+    for field in ["scopes", "scopeSelector"] {
+        let of = |pool| at(pool, &["spec", "quota", field]);
+        if old.is_some_and(|old| of(old) != of(pool)) {
+            let why = format!(
+                "spec.quota.{field}: ResourceQuotas keep the scopes that they were made with: make another pool"
+            );
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
 /// A pool does not shrink below what is claimed of it.
 pub fn check_shrinking(new: &Value, lines: &[BalanceLine]) -> Result<(), String> {
     let Ok(pool) = Pool::read(new) else { return Ok(()) };

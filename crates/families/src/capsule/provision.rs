@@ -23,11 +23,36 @@ pub fn place(pool: &str, namespace: &str) -> Place {
     Place::new(GroupResource::core("resourcequotas"), namespace, &quota_name(pool))
 }
 
+/// The pool to which a ResourceQuota of this name belongs.
+pub fn pool_of(quota: &str) -> Option<&str> {
+    quota.strip_prefix(QUOTA_PREFIX)
+}
+
+/// What a namespace may have, or has, by a ResourceQuota that an API server enforces: what it goes by follows the spec a moment later, and
+/// what is used may be more than either.
+pub fn allowed(quota: &Value) -> Amounts {
+    let mut allowed = Amounts::new();
+    for list in [["spec", "hard"], ["status", "hard"], ["status", "used"]] {
+        for (resource, amount) in amounts(at(quota, &list)) {
+            let known = allowed.entry(resource).or_insert_with(|| amount.clone());
+            if amount.amount() > known.amount() {
+                *known = amount;
+            }
+        }
+    }
+    allowed
+}
+
+/// What a pool gives to each of its namespaces without a claim.
+pub fn defaults(pool: &Value) -> Amounts {
+    amounts(at(pool, &["spec", "defaults"]))
+}
+
 /// What a change may concern: the ResourceQuotas of a pool, those in a namespace, or the one that was written; and pools, which
 /// are held as long as they have any.
 pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     if change.resource.is("", "resourcequotas") {
-        let Some(pool) = change.name.strip_prefix(QUOTA_PREFIX) else { return Vec::new() };
+        let Some(pool) = pool_of(change.name) else { return Vec::new() };
         return vec![place(pool, change.namespace), Place::new(pools(), "", pool)];
     }
     if *change.resource == pools() {
@@ -66,7 +91,7 @@ fn is_of(quota: &Value, pool: &str) -> bool {
 /// as long as the pool serves the namespace: there is no moment in which nothing limits it. Where the pool has nothing to say
 /// any longer, it goes.
 pub fn must_be(quota: &PolicyObject<'_>, view: &dyn View) -> Must {
-    let Some(name) = quota.name.strip_prefix(QUOTA_PREFIX) else { return Must::AsItIs };
+    let Some(name) = pool_of(quota.name) else { return Must::AsItIs };
     let Some(pool) = view.get(&pools(), "", name) else { return Must::AsItIs };
     let Some(spec) = kept_spec(&pool, quota.namespace, view) else {
         let is_ours = !quota.object.is_null() && is_of(quota.object, name);

@@ -5,7 +5,7 @@ use rules::policy_name;
 use serde_json::{Value, json};
 
 use super::claim::{assign, claims, pools, subject};
-use super::pool::{RELEASE, is_released};
+use super::pool::{self, RELEASE, is_released};
 use super::{GROUP, VERSION, at, items, jit, nodes, provision, text};
 use crate::{Change, Must, Place, View};
 
@@ -19,6 +19,8 @@ pub fn pool(pool: &Value, view: &dyn View) -> Result<Must, String> {
         Must::Be(sized) => sized,
         Must::AsItIs | Must::Gone => pool.clone(),
     };
+    // Where nobody fills it in before it is stored, it is now.
+    pool::default(&mut kept);
     let leaves = at(pool, &["metadata", "deletionTimestamp"]).is_some();
     let held = must_be_held(pool, view);
     if is_held(pool) != held {

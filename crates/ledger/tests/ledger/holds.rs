@@ -185,3 +185,40 @@ fn what_is_stored_is_counted_again_under_a_hold() {
         ",
     );
 }
+
+#[test]
+fn what_is_kept_back_is_held_whatever_the_limit_until_there_is_less_of_it() {
+    check(
+        "
+        limit q cpu 4
+        limit q memory 4
+        charge a q cpu 3
+        keep-back 99 k q cpu 3         -> held used=3 held=3
+        keep-back 99 k q cpu 3         -> held unchanged
+        # Nobody gets in, also where the one that it is about is gone.
+        charge b q cpu 1               -> denied
+        delete a                       -> released
+        wait  w greedy 0 1 q cpu 2     -> queued
+        # One account for another, and less.
+        keep-back 99 k q cpu 2, q memory 1 -> held woken=w
+        show  q memory                 -> used=0 held=1
+        show  q cpu                    -> used=2 held=2
+        keep-back 99 k nothing         -> released
+        subject k                      -> unknown
+        keep-back 99 k nothing         -> released unchanged
+        show  q cpu                    -> used=2 held=0
+        # Whoever has something, or waits, is left alone.
+        keep-back 99 w q cpu 4         -> unchanged
+        hold  h 10 q cpu 1             -> held
+        under h q cpu 1                -> held
+        keep-back 99 h q cpu 4         -> held unchanged
+        show  q cpu                    -> used=3 held=0
+        expire 10                      -> expired=h
+        keep-back 20 k q cpu 4         -> held
+        keep-back 30 k q cpu 4         -> held
+        expire 20                      -> unchanged
+        expire 30                      -> expired=k
+        subject k                      -> unknown
+        ",
+    );
+}

@@ -111,6 +111,13 @@ impl Bench {
                     Err(denied) => self.of_denied(&denied),
                 }
             }
+            ["keep-back", until, name, charges @ ..] => {
+                let (subject, charges) = (self.subject(name), self.charges(charges, Terms::Adopted));
+                match self.ledger.keep_back(subject, &charges, number(until)) {
+                    Ok(receipt) => self.of_receipt(&receipt, &charges),
+                    Err(denied) => self.of_denied(&denied),
+                }
+            }
             ["expire", now] => {
                 let receipt = self.ledger.expire(number(now));
                 self.of_receipt(&receipt, &[])

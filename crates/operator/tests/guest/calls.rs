@@ -30,7 +30,10 @@ fn a_call_says_what_is_to_be_stored_and_on_what_that_rests() {
     let mut dry = call("UPDATE", object.clone(), old.clone());
     dry["request"]["dryRun"] = json!(true);
     assert!(read(&dry).unwrap().unwrap().dry_run);
-    assert!(read(&call("DELETE", Value::Null, old.clone())).unwrap().is_none(), "what goes takes nothing");
+    // What goes takes nothing; whether it may, somebody may have to say.
+    let end = read(&call("DELETE", Value::Null, old.clone())).unwrap().unwrap();
+    assert!(matches!(end.wanted, Wanted::Gone { uid: SubjectId(10) }) && (end.key, end.base) == (map("x"), 7));
+    assert!(read(&call("DELETE", Value::Null, json!({}))).is_err());
     let mut scale = call("UPDATE", json!({"metadata": object["metadata"], "spec": {}}), old);
     scale["request"]["subResource"] = json!("scale");
     let wanted = read(&scale).unwrap().unwrap().wanted;
@@ -101,7 +104,7 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
         subresources: vec!["scale".into()],
     };
     let address = Address::Service { namespace: "quota".into(), name: "bursar".into(), port: 443 };
-    let everywhere = Asked { served: served.clone(), within: None };
+    let everywhere = Asked { served: served.clone(), within: None, ends: false };
     let written =
         configuration("one", "today", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
     let webhook = &written["webhooks"][0];
@@ -127,10 +130,14 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     assert!(says(&there, &written), "what the API server adds");
     there["webhooks"][0]["rules"][0]["operations"] = json!(["CREATE"]);
     assert!(!says(&there, &written));
+    let guarded = Asked { ends: true, ..everywhere.clone() };
+    let guarded = configuration("one", "today", &address, "PEM", &[], &[guarded]);
+    assert_eq!(guarded["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE", "DELETE"]));
     // What is counted in some namespaces is nobody else's matter.
     let there = |resource: &str, namespaces: &[&str]| Asked {
         served: operator::cluster::Served { resource: GroupResource::core(resource), ..served.clone() },
         within: Some(namespaces.iter().map(|name| Arc::from(*name)).collect()),
+        ends: false,
     };
     let asked = [everywhere, there("pods", &["a", "b"]), there("secrets", &["a", "b"]), there("leases", &["a"])];
     let written = configuration("one", "today", &address, "PEM", &["kube-system".into()], &asked);
@@ -169,7 +176,7 @@ fn a_registration_is_never_too_long_to_be_stored() {
         // Each in nearly the same namespaces, and the first in few.
         let namespaces = if number == 0 { 3 } else { 1_900 };
         let within = (0..namespaces).map(|name| Arc::from(format!("{:a>63}", number * 3 + name)));
-        Asked { served, within: Some(within.collect()) }
+        Asked { served, within: Some(within.collect()), ends: false }
     };
     let all: Vec<Asked> = (0..50).map(asked).collect();
     let written = configuration("one", "today", &address, "PEM", &[], &all);
@@ -209,6 +216,8 @@ fn only_the_kinds_that_are_kept_are_brought() {
         "clusterresourcequotas.quota.openshift.io",
         "customquotas.capsule.clastix.io",
         "globalcustomquotas.capsule.clastix.io",
+        "resourcepoolclaims.capsule.clastix.io",
+        "resourcepools.capsule.clastix.io",
     ];
     assert_eq!(names, kept);
     assert_eq!(guests(&Settings::default(), |name| name == "capsule").iter().count(), 1);

@@ -130,7 +130,7 @@ fn asked(plural: &str) -> Vec<Asked> {
         namespaced: true,
         subresources: Vec::new(),
     };
-    vec![Asked { served, within: None }]
+    vec![Asked { served, within: None, ends: false }]
 }
 
 fn path() -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use operator::push::Waiting;
+use operator::push::{Does, Waiting};
 use tokio::time::Instant;
 
 use super::*;
@@ -12,7 +12,8 @@ fn status(name: &str, used: u64) -> Push {
     let told = json!({"used": used, "conditions": [{"type": "Ready", "lastTransitionTime": used.to_string()}]});
     let mut value = value(&key, 1, 7, json!({"status": told}));
     value["status"]["conditions"][0]["lastTransitionTime"] = json!("whenever");
-    Push { object: Arc::new(Draft::new(value).unwrap().finish(key, 7, 7).0), version: 7 }
+    let does = Does::Change { body: false, status: true };
+    Push { object: Arc::new(Draft::new(value).unwrap().finish(key, 7, 7).0), uid: SubjectId(1), version: 7, does }
 }
 
 fn name(push: &Push) -> &str {
