@@ -335,6 +335,21 @@ impl Usage {
     }
 }
 
+/// As how many pods of a new size that counts which was evicted in the old one: no fewer than it was, no more than are wanted, and not
+/// more of anything than it had.
+pub fn in_new_size(replicas: u32, old: &BindingSpec, new: &BindingSpec) -> u32 {
+    let requests = |spec: &BindingSpec| spec.replica_requirements.clone().unwrap_or_default().resource_request;
+    let (was, is) = (requests(old), requests(new));
+    let amount = |list: &Map<String, Value>, name: &str| {
+        quantity_of(name, list.get(name).unwrap_or(&Value::Null)).map_or(Amount::ZERO, |one| one.amount())
+    };
+    let fits = is.keys().filter(|name| !amount(&is, name).is_zero()).map(|name| {
+        let had = amount(&was, name).checked_mul(replicas.into()).unwrap_or(Amount::ZERO);
+        u32::try_from(had.nanos() / amount(&is, name).nanos()).unwrap_or(u32::MAX)
+    });
+    if was == is { replicas } else { replicas.max(fits.min().unwrap_or(new.replicas).min(new.replicas)) }
+}
+
 /// Tasks say what they must to be counted: how much the cluster had, and where the workload was. That is a fact of the write that
 /// evicted it, whatever its writer, or a later one, says. They stand in the order of their evictions: one that was left by an earlier
 /// eviction of a cluster that is evicted again is of this one.
@@ -351,7 +366,10 @@ pub fn complete_tasks(binding: &mut Value, old: &Value) {
         let Some(task) = task.as_object_mut().filter(|_| !is_on.contains(from)) else { continue };
         let (replicas, before) = match (had.get(from), known.get(from)) {
             (Some(had), _) => (json!(had), json!(before)),
-            (None, Some(known)) => (json!(known.replicas), json!(known.clusters_before_failover)),
+            (None, Some(known)) => {
+                let replicas = known.replicas.map(|replicas| in_new_size(replicas, &old, &new));
+                (json!(replicas), json!(known.clusters_before_failover))
+            }
             // Nothing is known of it but what is written.
             (None, None) => continue,
         };

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::binding::{BindingSpec, Target, Usage, usage};
+use super::super::binding::{BindingSpec, Target, Usage, in_new_size, usage};
 use super::super::interpret::Wants;
 use super::super::schedule::{self, Cluster, Misfit, largest_remainder};
 use super::promises::resized;
@@ -30,7 +30,14 @@ impl Change {
     pub fn of(stored: &Value, news: &Map<String, Value>) -> Option<Change> {
         let before = BindingSpec::read(&json!({ "spec": stored })).ok()?;
         let spec = kinds::patch::merge_patch(stored.clone(), &Value::Object(news.clone())).ok()?;
-        Some(Change { before, next: BindingSpec::read(&json!({ "spec": spec })).ok()? })
+        let mut next = BindingSpec::read(&json!({ "spec": spec })).ok()?;
+        // As they will be counted.
+        let mut tasks = std::mem::take(&mut next.graceful_eviction_tasks);
+        for task in tasks.iter_mut().filter(|task| !next.is_on(&task.from_cluster)) {
+            task.replicas = task.replicas.map(|replicas| in_new_size(replicas, &before, &next));
+        }
+        next.graceful_eviction_tasks = tasks;
+        Some(Change { before, next })
     }
 
     /// The places that come with it; or why it has to wait as a whole.

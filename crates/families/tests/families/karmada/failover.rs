@@ -213,3 +213,36 @@ fn no_thief_gets_in_at_any_moment_of_a_thousand_failovers() {
     }
     assert!(attempts > 1000);
 }
+
+/// What was evicted stays charged in full where its pods become smaller and more of them are wanted, and no more than it was.
+#[test]
+fn what_was_evicted_is_counted_in_its_new_size() {
+    let mut desk = desk();
+    desk.apply(&quotas(), "a", "q", quota(json!({"cpu": "12"}))).unwrap();
+    let everywhere = |replicas: u32, cpu: &str, clusters: &[(&str, u32)]| {
+        let mut all = binding(replicas, json!({ "cpu": cpu }), clusters);
+        all["spec"]["placement"] = json!({});
+        all
+    };
+    desk.apply(&bindings(), "a", "web", everywhere(4, "1500m", &[("m1", 4), ("m2", 4)])).unwrap();
+    let task = json!([{"fromCluster": "m1", "reason": "r", "producer": "p"}]);
+    for (replicas, cpu, is, all) in [
+        (4, "1500m", 4, "12"),
+        (6, "1", 6, "12"),
+        (24, "250m", 24, "12"),
+        (2, "3", 24, "12"),
+        (3, "1", 24, "6"),
+        (8, "500m", 24, "8"),
+    ] {
+        let mut evicted = everywhere(replicas, cpu, &[("m2", replicas)]);
+        evicted["spec"]["gracefulEvictionTasks"] = task.clone();
+        desk.apply(&bindings(), "a", "web", evicted).unwrap_or_else(|said| panic!("{replicas} of {cpu}: {said}"));
+        let stored = desk.stored(&bindings(), "a").remove(0);
+        assert_eq!(stored["spec"]["gracefulEvictionTasks"][0]["replicas"], is, "{replicas} of {cpu}");
+        assert_eq!(used(&desk, "a", "q"), json!({ "cpu": all }), "{replicas} of {cpu}");
+    }
+    // More than it had is growth.
+    let mut more = everywhere(8, "1", &[("m2", 8)]);
+    more["spec"]["gracefulEvictionTasks"] = task;
+    assert!(desk.apply(&bindings(), "a", "web", more).is_err());
+}
