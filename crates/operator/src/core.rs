@@ -422,11 +422,11 @@ impl Core {
     }
 
     /// Writes once more what is as it is to be, so that nothing that rests on the same version can be stored after it.
-    fn mark(&mut self) {
-        for (key, version) in self.kept_back.to_mark(&self.engine) {
+    fn stamp(&mut self) {
+        for (key, version) in self.kept_back.to_stamp(&self.engine) {
             let there = self.seen.get(&key).copied().filter(|(_, seen)| *seen == version);
             if let (Some((uid, version)), Some(object)) = (there, self.engine.shelves().get(&key).cloned()) {
-                self.pushes.push(Push { object, uid, version, does: Does::Mark });
+                self.pushes.push(Push { object, uid, version, does: Does::Stamp });
             }
         }
     }
@@ -469,7 +469,7 @@ impl sequencer::Engine for Core {
             Command::Publish { now_ms } => {
                 let left = self.engine.publish_status(now_ms);
                 self.note_effects();
-                self.mark();
+                self.stamp();
                 Answer::Published(left)
             }
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),

@@ -82,6 +82,23 @@ pub fn own(families: &Families) -> Vec<GroupResource> {
     resources
 }
 
+/// Those of which it writes more than a status.
+pub fn filled_in(families: &Families) -> Vec<GroupResource> {
+    let mut own = own(families);
+    own.retain(|one| {
+        let is_filled_in = |manifest: &Manifest| holds(manifest.shaped, one) || holds(manifest.projected, one);
+        families.iter().any(|family| is_filled_in(family.manifest()))
+    });
+    own
+}
+
+/// What policies keep that is nobody's kind here.
+pub fn kept_by(families: &Families) -> Vec<GroupResource> {
+    let own = own(families);
+    let keeping = KEEPING.iter().filter(|keeping| own.contains(&keeping.policies.resource()));
+    keeping.map(|keeping| keeping.kept.resource()).collect()
+}
+
 /// The names of the definitions of all guests' kinds.
 pub fn own_definitions() -> Vec<String> {
     let own =
@@ -203,7 +220,17 @@ impl Family for Guest {
     }
 
     fn must_be(&self, object: &PolicyObject<'_>, view: &dyn View) -> Result<Must, Refusal> {
-        self.family.must_be(object, view)
+        let must = self.family.must_be(object, view)?;
+        if !POOLS.is(object.resource) || must == Must::Gone {
+            return Ok(must);
+        }
+        // Nothing here keeps an object of a cluster from going: what belongs to a pool goes with it.
+        let mut kept = match must {
+            Must::Be(kept) => kept,
+            _ => object.object.clone(),
+        };
+        capsule::let_go(&mut kept);
+        Ok(Must::differ(object.object, kept))
     }
 
     fn check(&self, change: &Change<'_>, view: &dyn View) -> Result<(), Refusal> {

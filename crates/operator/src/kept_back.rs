@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A write is stored only on the version that it rests on, so a sight of a later version decides all that rest on earlier ones. Where
-//! something larger may still be stored and nothing else is to be written, the object is given a mark, which makes a later version.
+//! something larger may still be stored and nothing else is to be written, the object is given a stamp, which makes a later version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ struct Kept {
     sent: BTreeMap<u64, Amounts>,
     /// Whether something else is to be written than was seen.
     differs: bool,
-    /// The version on which a mark was sent.
-    marked: Option<u64>,
+    /// The version on which a stamp was sent.
+    stamped: Option<u64>,
 }
 
 impl Kept {
@@ -215,19 +215,19 @@ impl KeptBack {
         }
     }
 
-    /// Those that are as they are to be, while something larger that was sent may still be stored: with the version on which a mark
+    /// Those that are as they are to be, while something larger that was sent may still be stored: with the version on which a stamp
     /// is to be put, once for each.
-    pub fn to_mark(&mut self, engine: &Engine) -> Vec<(ObjectKey, u64)> {
-        let mut to_mark = Vec::new();
+    pub fn to_stamp(&mut self, engine: &Engine) -> Vec<(ObjectKey, u64)> {
+        let mut to_stamp = Vec::new();
         for key in self.open.keys().filter(|key| !engine.is_behind(key)) {
             let Some(kept) = self.kept.get_mut(key) else { continue };
             let version = kept.version();
-            if version > 0 && !kept.differs && !kept.sent.is_empty() && kept.marked != Some(version) {
-                kept.marked = Some(version);
-                to_mark.push((key.clone(), version));
+            if version > 0 && !kept.differs && !kept.sent.is_empty() && kept.stamped != Some(version) {
+                kept.stamped = Some(version);
+                to_stamp.push((key.clone(), version));
             }
         }
-        to_mark
+        to_stamp
     }
 
     fn left(
@@ -270,8 +270,8 @@ fn held(ledger: &Ledger, subject: SubjectId) -> Vec<(Arc<str>, Quantity)> {
     charges.into_iter().filter_map(of).collect()
 }
 
-/// A mark is worth nothing else than that it was never there before.
-pub const MARK: &str = "quota.bursar.dev/decided-before";
+/// A stamp is worth nothing else than that it was never there before.
+pub const STAMP: &str = "quota.bursar.dev/decided-before";
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use crate::cluster::{Served, call};
-use crate::kept_back::MARK;
+use crate::kept_back::STAMP;
 
 /// An object that has to be otherwise in the cluster.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ pub enum Does {
         body: bool,
         status: bool,
     },
-    /// It gets a mark, so that nothing else that rests on this version is stored.
-    Mark,
+    /// It gets a stamp, so that nothing else that rests on this version is stored.
+    Stamp,
     End,
 }
 
@@ -73,8 +73,8 @@ impl Does {
             (Does::Change { body, status }, Does::Change { body: body_too, status: status_too }) => {
                 Does::Change { body: body || body_too, status: status || status_too }
             }
-            (Does::Change { status, .. }, Does::Mark) => Does::Change { body: true, status },
-            (Does::Mark, Does::Change { status, .. }) => Does::Change { body: true, status },
+            (Does::Change { status, .. }, Does::Stamp) => Does::Change { body: true, status },
+            (Does::Stamp, Does::Change { status, .. }) => Does::Change { body: true, status },
             (_, later) => later,
         }
     }
@@ -189,8 +189,8 @@ fn says(push: &Push) -> u64 {
         }
     }
     let mut hasher = DefaultHasher::new();
-    let (is_there, is_marked) = (push.does != Does::End, push.does == Does::Mark);
-    (is_there, is_marked.then_some(push.version)).hash(&mut hasher);
+    let (is_there, is_stamped) = (push.does != Does::End, push.does == Does::Stamp);
+    (is_there, is_stamped.then_some(push.version)).hash(&mut hasher);
     if push.does.concerns_more_than_status() {
         for path in ["/spec", "/metadata/labels", "/metadata/finalizers", "/metadata/ownerReferences"] {
             value.pointer(path).map(Value::to_string).hash(&mut hasher);
@@ -271,11 +271,11 @@ async fn carry_out(client: &Client, served: &Served, push: &Push) -> Result<(), 
                 false => Ok(()),
             }
         }
-        Does::Mark => {
+        Does::Stamp => {
             if !body["metadata"]["annotations"].is_object() {
                 body["metadata"]["annotations"] = json!({});
             }
-            body["metadata"]["annotations"][MARK] = json!(push.version.to_string());
+            body["metadata"]["annotations"][STAMP] = json!(push.version.to_string());
             call::<Value>(client, Method::PUT, &path, Some(&body)).await.map(drop)
         }
         // It was never there.

@@ -120,10 +120,13 @@ impl Request {
     fn into_end(mut self, now_ms: i64) -> Result<Option<Review>, No> {
         let base = version_of_text(self.old_object.as_deref())?;
         let old = self.old_object.take().and_then(|text| serde_json::from_str::<Named>(text.get()).ok());
-        let uid = old.and_then(|old| engine::parse_uid(old.metadata.uid.as_deref()?));
+        let names = old.map(|old| old.metadata).unwrap_or_default();
+        let uid = names.uid.as_deref().and_then(engine::parse_uid);
         let uid = uid.ok_or_else(|| No::bad_request("the object that is to go has no metadata.uid"))?;
+        // Where a whole collection goes, the call names none of it.
+        let name = names.name.as_ref().unwrap_or(&self.name);
         let resource = GroupResource::new(&self.resource.group, &self.resource.resource);
-        let key = ObjectKey::new(resource, &self.namespace, &self.name);
+        let key = ObjectKey::new(resource, &self.namespace, name);
         let (wanted, origin, dry_run) = (Wanted::Gone { uid }, self.origin(), self.dry_run.unwrap_or(false));
         Ok(Some(Review { key, wanted, base, dry_run, now_ms, foresight: Foresight::None, origin }))
     }

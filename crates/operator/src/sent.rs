@@ -33,7 +33,7 @@ pub struct Names {
     #[serde(default)]
     pub resource_version: Option<String>,
     #[serde(default)]
-    name: Option<String>,
+    pub name: Option<String>,
     #[serde(default)]
     namespace: Option<String>,
 }

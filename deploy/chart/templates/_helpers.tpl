@@ -25,14 +25,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Values.replicas | default (eq .Values.store.kind "etcd" | ternary 3 1) }}
 {{- end }}
 
-{{/* The policies of each family, and what decides what they mean. A test compares this with what the program keeps. */}}
+{{/* The kinds of each family, which of them it fills in, what they keep, and what decides what they mean. A test compares this with what the program keeps. */}}
 {{- define "bursar.families" -}}
 capsule:
   group: capsule.clastix.io
-  policies: [customquotas, globalcustomquotas]
-  meaning: {group: apiextensions.k8s.io, resource: customresourcedefinitions}
+  own: [customquotas, globalcustomquotas, resourcepools, resourcepoolclaims]
+  filledIn: [resourcepools, resourcepoolclaims]
+  kept: [resourcequotas]
+  meaning:
+    - {group: "", resource: nodes}
+    - {group: apiextensions.k8s.io, resource: customresourcedefinitions}
 kubernetes:
   group: quota.openshift.io
-  policies: [clusterresourcequotas]
-  meaning: {group: resource.k8s.io, resource: deviceclasses}
+  own: [clusterresourcequotas]
+  meaning:
+    - {group: resource.k8s.io, resource: deviceclasses}
 {{- end }}

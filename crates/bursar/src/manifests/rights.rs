@@ -62,12 +62,19 @@ fn own(plan: &Plan) -> Vec<Value> {
     ];
     for name in &plan.families {
         let families = guests::guests(&Settings::default(), |chosen| chosen == *name);
-        for (group, policies) in by_group(families.resources(|manifest| manifest.policies)) {
-            let statuses: Vec<String> = policies.iter().map(|policy| format!("{policy}/status")).collect();
-            rules.push(rule(&group, &policies, &["list", "watch"]));
+        // Its own kinds, what they show, and what of them it fills in.
+        for (group, own) in by_group(guests::own(&families)) {
+            let statuses: Vec<String> = own.iter().map(|one| format!("{one}/status")).collect();
+            rules.push(rule(&group, &own, &["list", "watch"]));
             rules.push(rule(&group, &statuses, &["update"]));
         }
-        for (group, resources) in by_group(families.resources(|manifest| manifest.meaning)) {
+        for (group, filled_in) in by_group(guests::filled_in(&families)) {
+            rules.push(rule(&group, &filled_in, &["update"]));
+        }
+        for (group, kept) in by_group(guests::kept_by(&families)) {
+            rules.push(rule(&group, &kept, &["create", "delete", "list", "update", "watch"]));
+        }
+        for (group, resources) in by_group(guests::explained_by(&families)) {
             rules.push(rule(&group, &resources, &["list", "watch"]));
         }
     }

@@ -76,6 +76,7 @@ pub use pool::check_as_guest;
 use pool::is_released;
 pub use provision::{allowed, defaults, pool_of};
 pub use settings::{Reading, Settings};
+pub use upkeep::let_go;
 
 /// The family.
 pub struct Capsule {

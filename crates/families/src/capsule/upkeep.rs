@@ -42,6 +42,16 @@ pub fn pool(pool: &Value, view: &dyn View) -> Result<Must, String> {
     Ok(Must::differ(pool, kept))
 }
 
+/// The pool without what holds it: where the cluster collects what belongs to it, nothing has to.
+pub fn let_go(pool: &mut Value) {
+    let Some(metadata) = pool.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) else { return };
+    finalizers.retain(|one| one != FINALIZER);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    }
+}
+
 fn is_held(pool: &Value) -> bool {
     items(pool, &["metadata", "finalizers"]).iter().any(|one| one == FINALIZER)
 }

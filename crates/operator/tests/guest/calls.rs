@@ -34,6 +34,10 @@ fn a_call_says_what_is_to_be_stored_and_on_what_that_rests() {
     let end = read(&call("DELETE", Value::Null, old.clone())).unwrap().unwrap();
     assert!(matches!(end.wanted, Wanted::Gone { uid: SubjectId(10) }) && (end.key, end.base) == (map("x"), 7));
     assert!(read(&call("DELETE", Value::Null, json!({}))).is_err());
+    // Of a collection that goes the call names nothing.
+    let mut all = call("DELETE", Value::Null, old.clone());
+    all["request"]["name"] = json!("");
+    assert_eq!(read(&all).unwrap().unwrap().key, map("x"));
     let mut scale = call("UPDATE", json!({"metadata": object["metadata"], "spec": {}}), old);
     scale["request"]["subResource"] = json!("scale");
     let wanted = read(&scale).unwrap().unwrap().wanted;

@@ -169,8 +169,9 @@ impl Town {
         }
         let mut new = there.clone();
         match push.does {
+            // One on its way out goes when nothing holds it.
             Does::End => return self.remove(key),
-            Does::Mark => new["metadata"]["annotations"] = json!({"mark": version}),
+            Does::Stamp => new["metadata"]["annotations"] = json!({"stamp": version}),
             Does::Change { body, status } => {
                 if body {
                     new["spec"] = object["spec"].clone();

@@ -34,6 +34,20 @@ spec:
   quota: {hard: {services: "2"}}
 "#;
 
+const POOL: &str = r#"
+apiVersion: capsule.clastix.io/v1beta2
+kind: ResourcePool
+metadata: {name: pods}
+spec: {selectors: [{matchLabels: {pooled: "yes"}}], config: {defaultsZero: true}, quota: {hard: {pods: "5"}}}
+"#;
+
+const CLAIM: &str = r#"
+apiVersion: capsule.clastix.io/v1beta2
+kind: ResourcePoolClaim
+metadata: {name: some, namespace: team-c}
+spec: {claim: {pods: "2"}}
+"#;
+
 pub(super) struct Land {
     pub cluster: Kubernetes,
     folder: tempfile::TempDir,
@@ -225,6 +239,22 @@ async fn the_chart_gives_what_the_operator_needs_and_no_more_and_takes_everythin
     let looked = ("get".to_owned(), String::new(), "configmaps".to_owned());
     until("what was held is looked for", async || land.asked().contains_key(&looked)).await;
 
+    // A pool: what it keeps is made, written and deleted; what is left out of it and of claims is filled in.
+    kubectl(&land.cluster, "create namespace team-c", "");
+    kubectl(&land.cluster, "label namespace team-c pooled=yes", "");
+    kubectl(&land.cluster, "apply -f -", POOL);
+    let kept = "resourcequota capsule-pool-pods -n team-c";
+    until("the pool has its quota", async || land.shows(kept, "{.spec.hard.pods}", "0")).await;
+    until("a claim is taken", async || land.cluster.run("apply -f -", CLAIM).0).await;
+    until("the claim has its pool", async || {
+        land.shows("resourcepoolclaim some -n team-c", "{.spec.pool}", "pods")
+            && land.shows(kept, "{.spec.hard.pods}", "2")
+    })
+    .await;
+    until("the pool says so", async || land.shows("resourcepool pods", "{.status.allocation.used.pods}", "2")).await;
+    kubectl(&land.cluster, "label namespace team-c pooled-", "");
+    until("its quota is gone", async || !land.cluster.run(&format!("get {kept}"), "").0).await;
+
     // Whoever took the registration away finds it there again after the next start: server-side apply creates it, for which the API
     // server asks for a right of its own, without a word in the log.
     drop(operator);
@@ -264,7 +294,7 @@ async fn the_chart_gives_what_the_operator_needs_and_no_more_and_takes_everythin
     let left =
         kubectl(&land.cluster, "get validatingwebhookconfigurations,clusterroles,clusterrolebindings -o name", "");
     assert!(!left.contains("bursar"), "{left}");
-    let kinds = "customquotas,clusterresourcequotas,customresourcedefinitions,namespaces,configmaps,services";
+    let kinds = "customquotas,resourcepools,resourcepoolclaims,clusterresourcequotas,customresourcedefinitions,namespaces,configmaps,services";
     let stored: Value =
         serde_json::from_str(&kubectl(&land.cluster, &format!("get {kinds} -A -o json"), "")).expect("JSON");
     let finalizers = items(&stored, "/items").into_iter().flat_map(|one| items(one, "/metadata/finalizers"));

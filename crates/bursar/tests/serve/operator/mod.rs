@@ -1,6 +1,7 @@
 //! `bursar operator` beside a real kube-apiserver.
 
 mod cases;
+mod pools;
 mod storm;
 
 use std::io::{BufRead as _, BufReader};
