@@ -7,7 +7,7 @@ use store::{Batch, Journal, Journals, PageLimit, Retention, StoreError};
 const STEPS: Journal = Journal(200);
 
 /// Little enough that a run retires some.
-const KEPT: Retention = Retention { age_ms: None, bytes: Some(40 * 1024) };
+const KEPT: Retention = Retention { age_ms: None, bytes: Some(40 * 1024), stays_from: None };
 
 /// Steps after which a replica lets go of what need not stay.
 const RETIRE_EVERY: u64 = 32;

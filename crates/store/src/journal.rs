@@ -42,6 +42,8 @@ impl Journal {
     pub const HISTORY: Journal = Journal(4);
     /// What was denied to whom, and why.
     pub const DENIALS: Journal = Journal(5);
+    /// How organisations stood at some moment: what their events before it need not tell any more.
+    pub const VIEWS: Journal = Journal(6);
 }
 
 /// One appended row.
@@ -84,12 +86,19 @@ pub struct Retention {
     pub age_ms: Option<i64>,
     /// The oldest go when all of them are longer than this together. `None`: none for the size.
     pub bytes: Option<u64>,
+    /// Entries from this number on stay, however old and long they are. `None`: none for its number.
+    pub stays_from: Option<u64>,
 }
 
 impl Retention {
     /// What happened before this is too old.
     pub(crate) fn too_old(&self, now_ms: i64) -> Option<i64> {
         self.age_ms.map(|age| now_ms.saturating_sub(age))
+    }
+
+    /// Entries before this number may go.
+    pub(crate) fn border(&self) -> u64 {
+        self.stays_from.unwrap_or(u64::MAX)
     }
 }
 
@@ -110,6 +119,8 @@ pub(crate) trait Source: Send + Sync {
     /// Entries before this number, the last of them first.
     fn backward(&self, journal: Journal, before: u64, pile: &mut Pile) -> Result<(), StoreError>;
     fn since(&self, journal: Journal, at_ms: i64) -> Result<u64, StoreError>;
+    /// How long all entries that are left are together, as they are kept.
+    fn bytes(&self, journal: Journal) -> Result<u64, StoreError>;
     fn retain(&self, journal: Journal, retention: Retention);
     fn retire(&self, now_ms: i64);
 }
@@ -141,6 +152,11 @@ impl Journals {
     /// The first number whose entry is of this moment or later; the next number if there is none. Found by an index.
     pub fn since(&self, journal: Journal, at_ms: i64) -> Result<u64, StoreError> {
         self.0.since(journal, at_ms)
+    }
+
+    /// How much room the entries that are left take, about.
+    pub fn bytes(&self, journal: Journal) -> Result<u64, StoreError> {
+        self.0.bytes(journal)
     }
 
     /// How long entries of this journal stay from now on. Who opens a store says so; until then they stay for ever.
@@ -184,6 +200,10 @@ impl Source for Nothing {
 
     fn since(&self, _journal: Journal, _at_ms: i64) -> Result<u64, StoreError> {
         Ok(1)
+    }
+
+    fn bytes(&self, _journal: Journal) -> Result<u64, StoreError> {
+        Ok(0)
     }
 
     fn retain(&self, _journal: Journal, _retention: Retention) {}

@@ -40,7 +40,7 @@ impl Appended {
             let (at_ms, value) = oldest.get();
             let goes =
                 too_old.is_some_and(|before| *at_ms < before) || self.retention.bytes.is_some_and(|max| bytes > max);
-            if !goes {
+            if !goes || *oldest.key() >= self.retention.border() {
                 return;
             }
             bytes -= value.len() as u64;
@@ -115,6 +115,10 @@ impl Source for SharedMemory {
             let first = journal.entries.iter().find(|(_, (at, _))| *at >= at_ms);
             first.map_or(journal.last + 1, |(sequence, _)| *sequence)
         }))
+    }
+
+    fn bytes(&self, journal: Journal) -> Result<u64, StoreError> {
+        Ok(self.journal(journal, |journal| journal.entries.values().map(|(_, value)| value.len() as u64).sum()))
     }
 
     fn retain(&self, journal: Journal, retention: Retention) {

@@ -9,8 +9,8 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// For each journal but what happened to organizations, which is what their views are made from: that stays.
-const RETENTION: Retention = Retention { age_ms: Some(30 * DAY_MS), bytes: Some(1024 * 1024 * 1024) };
+/// For each journal but what happened to organizations, which is what their views are made from (`orgs::inventory`).
+const RETENTION: Retention = Retention { age_ms: Some(30 * DAY_MS), bytes: Some(1024 * 1024 * 1024), stays_from: None };
 
 const PASSING: [Journal; 4] = [Journal::AUDIT, Journal::METERING, Journal::HISTORY, Journal::DENIALS];
 

@@ -11,7 +11,7 @@ use store::{Batch, Journal, Journals, PageLimit, Retention, Store, StoreError, T
 
 const OPTIONS: Options = Options { segment_bytes: 4096, checkpoint_bytes: 8192, background: false, accept_loss: false };
 const JOURNALS: [Journal; 2] = [Journal::AUDIT, Journal::EVENTS];
-const KEPT: Retention = Retention { age_ms: Some(400), bytes: Some(24 * 1024) };
+const KEPT: Retention = Retention { age_ms: Some(400), bytes: Some(24 * 1024), stays_from: None };
 
 /// How many entries each journal has been given.
 type Counts = [u64; 2];

@@ -288,6 +288,16 @@ impl Source for EtcdJournals {
         })
     }
 
+    fn bytes(&self, journal: Journal) -> Result<u64, StoreError> {
+        self.run(async move |reader: Reader| {
+            let span = reader.span(journal.0).await?;
+            let first = reader.from(journal.0, span.start, span.end, 1).await?;
+            let all = reader.counter(journal.0).await?.bytes;
+            // What the first of them takes is told with those before it: one entry is no matter here.
+            Ok(first.first().map_or(0, |first| all.saturating_sub(first.head.bytes)))
+        })
+    }
+
     fn retain(&self, journal: Journal, retention: Retention) {
         self.retention.lock().unwrap_or_else(PoisonError::into_inner).insert(journal.0, retention);
     }
@@ -371,6 +381,7 @@ impl Reader {
             let border = self.search(journal, span.clone(), &|head| head.bytes > before).await?;
             end = end.max(border.end);
         }
+        end = end.min(retention.border());
         loop {
             let first = self.span(journal).await?.start;
             if first >= end {

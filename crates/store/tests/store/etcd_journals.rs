@@ -59,7 +59,7 @@ fn what_was_appended_is_read_back_by_every_leader_until_it_is_retired() {
         check_ranges(&model, &journals, &mut numbers, clock_ms);
         if leader == 2 {
             let left = model.of(Journal::AUDIT).iter().find(|entry| entry.at_ms >= clock_ms - 100).unwrap().sequence;
-            journals.retain(Journal::AUDIT, Retention { age_ms: Some(100), bytes: None });
+            journals.retain(Journal::AUDIT, Retention { age_ms: Some(100), bytes: None, stays_from: None });
             journals.retire(clock_ms);
             starts_at(&journals, Journal::AUDIT, left);
             check_ranges(&model, &journals, &mut numbers, clock_ms);
@@ -78,13 +78,18 @@ fn entries_are_retired_by_size_and_their_numbers_are_not_given_again() {
     for _ in 0..30 {
         store.commit(&appended(Journal::AUDIT, &[[1; 68].as_slice(); 100])).unwrap();
     }
-    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(1000) });
+    assert!((200_000..400_000).contains(&journals.bytes(Journal::AUDIT).unwrap()));
+    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(1000), stays_from: Some(1234) });
+    journals.retire(0);
+    starts_at(&journals, Journal::AUDIT, 1234);
+    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(1000), stays_from: None });
     journals.retire(0);
     starts_at(&journals, Journal::AUDIT, 2991);
+    assert!(journals.bytes(Journal::AUDIT).unwrap() <= 1000);
     assert_eq!(read_all(&journals, Journal::AUDIT, PageLimit::default()).len(), 10);
     let page = journals.backward(Journal::AUDIT, 2995, PageLimit::default()).unwrap();
     assert_eq!((page.entries.len(), page.entries[3].sequence), (4, 2991));
-    journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None });
+    journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None, stays_from: None });
     journals.retire(1);
     starts_at(&journals, Journal::AUDIT, 3001);
     assert_eq!(journals.backward(Journal::AUDIT, u64::MAX, PageLimit::default()).unwrap().entries, []);
@@ -137,7 +142,7 @@ fn a_replaced_leader_appends_nothing_and_retires_nothing() {
     batch.append(Journal::AUDIT, 0, b"from the grave");
     assert!(matches!(first.commit(&batch), Err(StoreError::Fenced { .. })));
     let old = first.journals();
-    old.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(0) });
+    old.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(0), stays_from: None });
     old.retire(0);
     second.commit(&appended(Journal::AUDIT, &[b"3"])).unwrap();
     let journals = second.journals();

@@ -137,8 +137,8 @@ fn what_was_appended_is_read_back_until_it_is_retired() {
         let (mut model, mut rows, mut clock_ms) = (Model::default(), Rows::new(), 1_000_000);
         let retention = match seed % 3 {
             0 => Retention::default(),
-            1 => Retention { age_ms: Some(3000), bytes: None },
-            _ => Retention { age_ms: Some(9000), bytes: Some(20_000) },
+            1 => Retention { age_ms: Some(3000), bytes: None, stays_from: None },
+            _ => Retention { age_ms: Some(9000), bytes: Some(20_000), stays_from: None },
         };
         for _ in 0..12 {
             let mut plain = memory.acquire();
@@ -185,15 +185,50 @@ fn the_memory_store_retires_entry_by_entry() {
     let mut batch = Batch::new();
     (0..100).for_each(|at| batch.append(Journal::AUDIT, at, &[0; 10]));
     store.commit(&batch).unwrap();
-    journals.retain(Journal::AUDIT, Retention { age_ms: Some(60), bytes: None });
+    journals.retain(Journal::AUDIT, Retention { age_ms: Some(60), bytes: None, stays_from: None });
     journals.retire(100);
     assert_eq!(journals.span(Journal::AUDIT).unwrap(), 41..101);
-    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(55) });
+    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(55), stays_from: None });
     journals.retire(100);
     assert_eq!(journals.span(Journal::AUDIT).unwrap(), 96..101);
-    journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None });
+    journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None, stays_from: None });
     journals.retire(1000);
     assert_eq!(journals.span(Journal::AUDIT).unwrap(), 101..101);
+}
+
+/// What somebody still needs, whatever its age and its size.
+#[test]
+fn what_stays_by_its_number_is_not_retired() {
+    let disk = TestDisk::default();
+    let plain = SharedMemory::new();
+    let (mut store, mut memory) = (open_and_load(&disk), plain.acquire());
+    for journals in [store.journals(), memory.journals()] {
+        assert_eq!(journals.bytes(Journal::EVENTS).unwrap(), 0);
+        journals.retain(Journal::EVENTS, Retention { age_ms: None, bytes: Some(0), stays_from: Some(0) });
+    }
+    for _ in 0..100 {
+        let mut batch = Batch::new();
+        (0..20).for_each(|at| batch.append(Journal::EVENTS, at, &[7; 100]));
+        store.commit(&batch).unwrap();
+        memory.commit(&batch).unwrap();
+    }
+    for (journals, least) in [(store.journals(), 200_000), (memory.journals(), 200_000)] {
+        journals.retire(i64::MAX);
+        assert_eq!(journals.span(Journal::EVENTS).unwrap(), 1..2001);
+        let before = journals.bytes(Journal::EVENTS).unwrap();
+        assert!((least..least * 2).contains(&before), "{before}");
+        for stays_from in [700, 1500] {
+            let retention = Retention { age_ms: Some(0), bytes: Some(0), stays_from: Some(stays_from) };
+            journals.retain(Journal::EVENTS, retention);
+            journals.retire(i64::MAX);
+            let span = journals.span(Journal::EVENTS).unwrap();
+            assert!(span.start <= stays_from && span.start > stays_from - 300, "{span:?}");
+        }
+        assert!(journals.bytes(Journal::EVENTS).unwrap() < before / 2);
+        journals.retain(Journal::EVENTS, Retention { age_ms: Some(0), bytes: Some(0), stays_from: None });
+        journals.retire(i64::MAX);
+        assert!(journals.span(Journal::EVENTS).unwrap().start > 1500);
+    }
 }
 
 /// Long enough for an index with several parts, and read across all of them.
@@ -246,7 +281,7 @@ fn numbers_are_never_given_again_although_all_entries_are_gone() {
     for round in 0..6 {
         let mut store = open_and_load(&disk);
         let journals = store.journals();
-        journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None });
+        journals.retain(Journal::AUDIT, Retention { age_ms: Some(0), bytes: None, stays_from: None });
         assert_eq!(journals.span(Journal::AUDIT).unwrap(), next..next, "round {round}");
         for _ in 0..40 {
             let mut batch = one_row(b"a", &[1; 200]);
@@ -282,7 +317,7 @@ fn backups_carry_journals_and_numbers_go_on_above_those_that_were_given() {
     };
     let (mut numbers, mut clock_ms, mut model) = (Numbers(9), 0, Model::default());
     let mut store = open(&data);
-    store.journals().retain(Journal::EVENTS, Retention { age_ms: Some(2000), bytes: None });
+    store.journals().retain(Journal::EVENTS, Retention { age_ms: Some(2000), bytes: None, stays_from: None });
     for round in 0..6 {
         for _ in 0..numbers.below(200) {
             let batch = random_entries(&mut numbers, &mut clock_ms);
@@ -381,7 +416,7 @@ fn readers_on_other_threads_see_what_is_committed_and_nothing_else() {
     let mut store = EmbeddedStore::open_folder_with(folder.path(), options).unwrap();
     load(&mut store).unwrap();
     let journals = store.journals();
-    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(400_000) });
+    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(400_000), stays_from: None });
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2_u64)

@@ -11,7 +11,7 @@ use crate::journals::{JOURNALS, Model, random_entries};
 use crate::test_disk::{Image, Op, TestDisk};
 use crate::{Numbers, Rows, apply, load, one_row};
 
-const KEPT: Retention = Retention { age_ms: Some(1500), bytes: Some(30_000) };
+const KEPT: Retention = Retention { age_ms: Some(1500), bytes: Some(30_000), stays_from: None };
 
 /// What was acknowledged, and what there would be had the failing commit worked.
 struct Run {
@@ -175,7 +175,7 @@ fn retiring_makes_room_on_a_full_disk() {
     while !space.is_low() {
         fill(&mut store);
     }
-    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(20_000) });
+    journals.retain(Journal::AUDIT, Retention { age_ms: None, bytes: Some(20_000), stays_from: None });
     journals.retire(0);
     store.commit(&one_row(b"a", b"2")).unwrap();
     assert!(!space.is_low());
@@ -189,7 +189,7 @@ fn some_journals() -> (Image, Model) {
     let mut store = open(&disk);
     load(&mut store).unwrap();
     let (mut numbers, mut clock_ms, mut model) = (Numbers(12), 0, Model::default());
-    store.journals().retain(Journal::EVENTS, Retention { age_ms: Some(1000), bytes: None });
+    store.journals().retain(Journal::EVENTS, Retention { age_ms: Some(1000), bytes: None, stays_from: None });
     for _ in 0..260 {
         let batch = random_entries(&mut numbers, &mut clock_ms);
         store.commit(&batch).unwrap();

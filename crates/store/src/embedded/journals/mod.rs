@@ -57,6 +57,10 @@ impl Kept {
     fn first(&self) -> u64 {
         self.chapters.first().map_or(self.end, |chapter| chapter.first)
     }
+
+    fn bytes(&self) -> u64 {
+        self.chapters.iter().map(|chapter| chapter.bytes).sum()
+    }
 }
 
 /// How far the log was laid out.
@@ -198,6 +202,12 @@ impl Source for Upkeep {
     fn since(&self, journal: Journal, at_ms: i64) -> Result<u64, StoreError> {
         self.journals.settle();
         self.journals.since(journal.0, at_ms)
+    }
+
+    fn bytes(&self, journal: Journal) -> Result<u64, StoreError> {
+        self.journals.settle();
+        let chapters = self.journals.kept().get(&journal.0).map_or(0, Kept::bytes);
+        Ok(chapters)
     }
 
     fn retain(&self, journal: Journal, retention: Retention) {

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::chapter::Chapter;
 use super::moving::{RETENTION_PARTS, Writer};
-use super::{Chapters, floors};
+use super::{Chapters, Kept, floors};
 use crate::Retention;
 use crate::error::StoreError;
 
@@ -60,12 +60,12 @@ impl Chapters {
         let going: Vec<Chapter> = {
             let kept = self.kept();
             let chapters = kept.get(&journal).map_or(&[][..], |kept| &kept.chapters);
-            let mut bytes: u64 = chapters.iter().map(|chapter| chapter.bytes).sum();
+            let mut bytes = kept.get(&journal).map_or(0, Kept::bytes);
             let goes = |chapter: &&Chapter| {
                 let goes = too_old.is_some_and(|before| chapter.latest_ms < before)
                     || retention.bytes.is_some_and(|max| bytes > max);
                 bytes -= chapter.bytes;
-                goes && !chapter.is_open()
+                goes && !chapter.is_open() && chapter.end <= retention.border()
             };
             chapters.iter().take_while(goes).cloned().collect()
         };

@@ -160,7 +160,7 @@ fn entries_that_are_still_being_written_are_not_retired_with_their_elders() {
         assert_eq!(etcd.armed(), 0);
         // What retires the old ones arrives when the new ones are there.
         arm(&etcd, 0, 0, Trouble::Late(Duration::from_millis(800)));
-        journals.retain(Journal::EVENTS, Retention { age_ms: Some(1000), bytes: None });
+        journals.retain(Journal::EVENTS, Retention { age_ms: Some(1000), bytes: None, stays_from: None });
         journals.retire(NOW_MS);
         commit.await.unwrap().unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;

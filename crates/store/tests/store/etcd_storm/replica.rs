@@ -186,7 +186,7 @@ async fn serve(world: &World, life: usize, leader: &mut Leader, numbers: &mut Nu
         sleep(Duration::from_millis(pause)).await;
         if numbers.below(30) == 0 {
             let journals = leader.journals();
-            journals.retain(RETIRED, Retention { age_ms: None, bytes: Some(RETIRED_BYTES) });
+            journals.retain(RETIRED, Retention { age_ms: None, bytes: Some(RETIRED_BYTES), stays_from: None });
             journals.retire(0);
         }
         if numbers.below(8) == 0
