@@ -42,6 +42,7 @@ fn rows() -> Vec<(&'static str, String)> {
             "silence of an HTTP/2 connection",
             format!("PING after {}, answered within {}", seconds(wire.ping_interval), seconds(wire.ping_timeout)),
         ),
+        ("what was sent, until the client's host says that it has come", seconds(wire.unacknowledged)),
         ("HTTP version", "by ALPN; without it HTTP/1.1".into()),
         (
             "request line and headers",

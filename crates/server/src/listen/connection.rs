@@ -48,8 +48,7 @@ impl Connection {
         S::Future: Send,
     {
         let (remote, limits) = (self.remote, self.limits);
-        // Answers are small and complete; waiting to fill a packet would only add delay.
-        let _ = stream.set_nodelay(true);
+        prepare(&stream, &limits);
         let handshake = tokio::time::timeout(limits.handshake, acceptor.accept(stream));
         let stream = tokio::select! {
             outcome = handshake => match outcome {
@@ -142,6 +141,16 @@ impl Connection {
     }
 }
 
+fn prepare(stream: &TcpStream, limits: &Limits) {
+    // Answers are small and complete; waiting to fill a packet would only add delay.
+    let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    {
+        let ms = u32::try_from(limits.unacknowledged.as_millis()).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, ms);
+    }
+}
+
 fn http1(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -167,4 +176,24 @@ fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .keep_alive_interval(limits.ping_interval)
         .keep_alive_timeout(limits.ping_timeout);
     builder
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_vanished_is_not_written_to_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (accepted, _) = listener.accept().await.expect("a connection");
+        prepare(&accepted, &Limits::default());
+        assert!(accepted.nodelay().expect("an option"));
+        // By default the kernel tries for a quarter of an hour, and a lease of a stream lasts half a minute.
+        let limit = rustix::net::sockopt::tcp_user_timeout(&accepted).expect("an option");
+        assert!((1..=20_000).contains(&limit), "{limit}");
+        drop(client);
+    }
 }

@@ -54,6 +54,9 @@ pub struct Limits {
     /// HTTP/2: a silent connection is asked for a sign of life, and closed without one.
     pub ping_interval: Duration,
     pub ping_timeout: Duration,
+    /// How long what was sent may wait for the client's host to say that it has come. Otherwise whoever vanished would be written to
+    /// for as long as the kernel has room: small answers that go on, such as watches and log streams, fill it in hours.
+    pub unacknowledged: Duration,
     /// Names, values and the request line together. Service account tokens and long selectors fit; floods do not.
     pub header_bytes: u32,
     /// Concurrent streams of one HTTP/2 connection. Clients queue silently beyond it, and a process may hold hundreds of
@@ -73,6 +76,7 @@ impl Default for Limits {
             stalled: Duration::from_secs(30),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(20),
+            unacknowledged: Duration::from_secs(20),
             header_bytes: 64 * 1024,
             streams: 1_024,
             drain: Duration::from_secs(10),
