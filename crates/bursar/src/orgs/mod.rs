@@ -47,8 +47,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
     let said = runtime.block_on(async {
-        let client = Client::try_default().await.context("no server to speak to: is KUBECONFIG set?")?;
-        answer(&client, &matches).await
+        let speaks_to = "no server to speak to: is KUBECONFIG set?";
+        let mut config = kube::Config::infer().await.context(speaks_to)?;
+        // Who is to come back in an hour is told so, and does not wait for it here.
+        config.default_retry = false;
+        answer(&Client::try_from(config).context(speaks_to)?, &matches).await
     })?;
     print!("{}", said.out);
     eprint!("{}", said.err);
