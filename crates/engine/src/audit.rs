@@ -54,6 +54,8 @@ pub(crate) struct Fresh {
     policies: HashMap<PolicyId, Arc<str>>,
     limits: BTreeMap<AccountKey, Limit>,
     broken: BTreeSet<ObjectKey>,
+    /// Those that are in force as they were, until they follow what changed: of them only the sums are told.
+    outdated: BTreeSet<Arc<str>>,
     /// Resources whose status the server tells.
     told: BTreeSet<GroupResource>,
 }
@@ -128,7 +130,7 @@ impl Snapshot {
                 add(&mut sums, key, amount);
             }
             // What is held comes and goes without an object.
-            let found = match view.state {
+            let mut found = match view.state {
                 State::Held { expires_at_ms } => {
                     if expires_at_ms <= self.clock_ms {
                         report.differ(format!("subject {:032x} is held, although its time is over", id.0));
@@ -137,6 +139,7 @@ impl Snapshot {
                 }
                 State::Charged | State::Waiting(_) => named(&view.charges),
             };
+            found.retain(|key, _| !fresh.outdated.contains(&key.policy));
             let has = named(&occupied);
             // What comes along stands in no line.
             let asked: Vec<ledger::Charge> =
@@ -173,8 +176,14 @@ impl Snapshot {
             let (labels, annotations) = (string_map(&value, "labels"), string_map(&value, "annotations"));
             rulebook.namespace_changed(&Namespace { name: namespace.key.name.clone(), labels, annotations }, true);
         }
-        let mut fresh =
-            Fresh { rulebook, policies: HashMap::new(), limits: BTreeMap::new(), broken: BTreeSet::new(), told };
+        let mut fresh = Fresh {
+            rulebook,
+            policies: HashMap::new(),
+            limits: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            outdated: BTreeSet::new(),
+            told,
+        };
         let world = SnapshotView::new(self, None);
         for resource in policy_kinds {
             let Some(family) = self.families.of_policy(&resource) else { continue };
@@ -182,6 +191,9 @@ impl Snapshot {
                 let value = object.value();
                 let (namespace, name) = (&*object.key.namespace, &*object.key.name);
                 let policy = PolicyObject { resource: &resource, namespace, name, object: &value, in_force: None };
+                if self.following.is_outdated(&object.key) {
+                    fresh.outdated.insert(policy_name(&resource, namespace, name));
+                }
                 let compiled = family.compile(&policy, &world);
                 let checked = compiled.map_err(|uncompiled| uncompiled.errors).and_then(|compiled| {
                     let checked = check_accounts(&object.key, &compiled);
@@ -237,7 +249,9 @@ impl Snapshot {
                 let mut sums = Sums::new();
                 for line in verdict.lines.iter().filter(|line| !line.amount.is_zero()) {
                     let Some(account) = fresh.account(line) else { continue };
-                    add(&mut sums, account, counted(line.amount));
+                    if !fresh.outdated.contains(&account.policy) {
+                        add(&mut sums, account, counted(line.amount));
+                    }
                 }
                 // A discount may have made up for a charge.
                 sums.retain(|_, amount| !amount.is_zero());
@@ -259,6 +273,7 @@ impl Snapshot {
             seen.insert(key.clone());
             let whole = AccountKey { bucket: "".into(), ..key.clone() };
             match fresh.limits.get(&whole) {
+                _ if fresh.outdated.contains(&key.policy) => {}
                 None => report.differ(format!("{key} is open, and no policy lists it")),
                 Some(limit) => {
                     let limit = if key.bucket.is_empty() { *limit } else { Limit::Unlimited };
@@ -283,7 +298,7 @@ impl Snapshot {
                 report.over.push(format!("{key}: used {}", balance.used));
             }
         }
-        for key in fresh.limits.keys().filter(|key| !seen.contains(key)) {
+        for key in fresh.limits.keys().filter(|key| !seen.contains(key) && !fresh.outdated.contains(&key.policy)) {
             report.differ(format!("{key} is listed by its policy, and not open"));
         }
     }

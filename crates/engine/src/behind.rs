@@ -1,7 +1,7 @@
 //! Objects that are still to follow what was written, because they were too many for one step.
 //!
 //! What limits a namespace is never late for it: before anything is decided there, the policies of that namespace that are
-//! behind follow, and so do those outside of namespaces that a step left behind. So does what policies keep there, policy or not:
+//! behind follow, those that have to be compiled again among them, and so do those outside of namespaces that a step left behind. So does what policies keep there, policy or not:
 //! it may be charged by what it says.
 
 use std::collections::HashSet;
@@ -24,6 +24,8 @@ pub(crate) struct Behind {
     left_outside: OrdSet<ObjectKey>,
     /// Of those in namespaces, the ones that policies keep, or that say what limits.
     kept: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
+    /// Policies that mean something else since something changed, and are in force as before until they follow.
+    outdated: OrdSet<ObjectKey>,
 }
 
 impl Behind {
@@ -58,6 +60,21 @@ impl Behind {
             self.kept.entry(key.namespace.clone()).or_default().insert(key.clone());
         }
         self.leave(key);
+    }
+
+    /// The same of a policy that is to be compiled again.
+    pub fn leave_outdated(&mut self, key: ObjectKey) {
+        self.outdated.insert(key.clone());
+        self.leave(key);
+    }
+
+    pub fn is_outdated(&self, key: &ObjectKey) -> bool {
+        self.outdated.contains(key)
+    }
+
+    /// Whether a policy is to be compiled again; it is told once.
+    pub fn take_outdated(&mut self, key: &ObjectKey) -> bool {
+        self.outdated.remove(key).is_some()
     }
 
     pub fn pop_first(&mut self) -> Option<ObjectKey> {

@@ -204,7 +204,7 @@ impl Engine {
                 new,
                 origin: &self.origin,
             };
-            let checked = family.check(&change, &self.view(now_ms));
+            let checked = family.check(&change, &self.view(now_ms.max(self.clock_ms)));
             checked.map_err(|refusal| Refused::Said { family: place, refusal })?;
         }
         Ok(())

@@ -21,6 +21,9 @@ use crate::step_view::StepView;
 /// Statuses of woken objects that are written in the step that woke them. Those beyond it follow in a moment.
 const WOKEN_SHOWN_MAX: usize = 64;
 
+/// As how many objects one policy counts that is compiled again when those that are behind follow.
+const JUDGED_AS: usize = 8;
+
 /// How much follows a write in its own step. What is beyond it follows in the next ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -28,13 +31,18 @@ pub struct Bounds {
     pub bytes: usize,
     /// Objects that are made, so that a pool over ten thousand namespaces does not stall admissions.
     pub made: usize,
+    /// Objects that are looked at, whether they change or not.
+    pub looked: usize,
+    /// Policies in namespaces that are compiled again because of what one write means to them: a tier may have thousands of
+    /// organizations. The others are behind, which nobody whom they limit can tell.
+    pub judged: usize,
     /// Objects that are looked at when those that are behind follow.
     pub caught_up: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { bytes: 16 * 1024 * 1024, made: 256, caught_up: 256 }
+        Bounds { bytes: 16 * 1024 * 1024, made: 256, looked: 1024, judged: 64, caught_up: 256 }
     }
 }
 
@@ -58,6 +66,7 @@ struct Work {
     /// Where the batch was when it began.
     begun: usize,
     made: usize,
+    looked: usize,
 }
 
 impl Work {
@@ -110,7 +119,7 @@ impl Engine {
     /// Does all that follows from this step. `moved_from` is how many accounts had been touched before it.
     pub(crate) fn follow(&mut self, moved_from: usize, now_ms: i64) {
         let (now, next) = (BTreeSet::new(), BTreeSet::new());
-        let mut work = Work { now, next, rounds: 0, begun: self.written_bytes, made: 0 };
+        let mut work = Work { now, next, rounds: 0, begun: self.written_bytes, made: 0, looked: 0 };
         let (mut moved_from, mut served) = (moved_from, 0);
         loop {
             // Whoever was served may have to look otherwise than whoever waits.
@@ -119,10 +128,12 @@ impl Engine {
             self.gather(&mut moved_from, &mut work);
             let Some(key) = work.pop() else { break };
             let missing = self.stored(&key).is_none();
-            if self.written_bytes - work.begun >= self.bounds.bytes || (missing && work.made == self.bounds.made) {
+            let is_enough = self.written_bytes - work.begun >= self.bounds.bytes || work.looked == self.bounds.looked;
+            if is_enough || (missing && work.made == self.bounds.made) {
                 self.put_behind(key);
                 continue;
             }
+            work.looked += 1;
             if work.rounds > ROUNDS_MAX {
                 tracing::error!(%key, "objects follow each other in a circle: a bug");
                 self.put_behind(key);
@@ -208,6 +219,9 @@ impl Engine {
     /// Sees to it that one object is as it must be now. Nobody asked for it: it is charged, and never refused.
     pub(crate) fn conform(&mut self, key: &ObjectKey) {
         let stored = self.stored(key).cloned();
+        if let Some(policy) = stored.as_ref().filter(|_| self.behind.take_outdated(key)) {
+            self.judge_again(policy);
+        }
         let before = stored.as_ref().map_or_else(|| Arc::new(Value::Null), |stored| self.tree_of(stored));
         match self.must_be(key, Cow::Borrowed(&before), &self.view(self.clock_ms)) {
             Ok(Must::AsItIs) => {}
@@ -316,11 +330,14 @@ impl Engine {
     /// Lets some of those that are behind follow.
     pub(crate) fn catch_up(&mut self, now_ms: i64) {
         let (begun, moved_from) = (self.written_bytes, self.touched.len());
-        for _ in 0..self.bounds.caught_up {
+        let mut left = self.bounds.caught_up;
+        while left > 0 {
             if self.written_bytes - begun >= self.bounds.bytes || self.allowance == 0 {
                 break;
             }
             let Some(key) = self.behind.pop_first() else { break };
+            // A policy that is compiled again takes as long as several others.
+            left = left.saturating_sub(if self.behind.is_outdated(&key) { JUDGED_AS } else { 1 });
             self.conform(&key);
         }
         self.follow(moved_from, now_ms);

@@ -87,7 +87,7 @@ impl Engine {
     /// Compiles the policies again that depend on objects of this resource: those to which this change may mean something, or
     /// all of them.
     pub(crate) fn recompile_dependents(&mut self, resource: &GroupResource, change: Option<&Change<'_>>) {
-        let families = self.families.clone();
+        let (families, mut judged) = (self.families.clone(), 0);
         for family in families.iter().filter(|family| holds(family.manifest().meaning, resource)) {
             let is_meant = |policy: &Arc<Object>| {
                 // One that cannot be read as text is compiled again.
@@ -99,10 +99,24 @@ impl Engine {
                 let stored: Vec<_> =
                     shelf.flat_map(|shelf| shelf.values()).filter(|one| is_meant(one)).cloned().collect();
                 for policy in stored {
-                    self.judge_again(&policy);
+                    if judged < self.bounds.judged || !self.limits_its_own(&policy.key) {
+                        judged += 1;
+                        self.judge_again(&policy);
+                    } else {
+                        self.behind.leave_outdated(policy.key.clone());
+                        self.effects.stale_status = true;
+                    }
                 }
             }
         }
+    }
+
+    /// Whether a policy in force looks into its own namespace and nowhere else: it follows before anything is decided there.
+    fn limits_its_own(&self, key: &ObjectKey) -> bool {
+        let name = policy_name(&key.resource, &key.namespace, &key.name);
+        let compiled = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+        let is_own = |rule: &Rule| matches!(&rule.reach, Reach::Namespace(one) if *one == key.namespace);
+        !key.namespace.is_empty() && compiled.is_some_and(|compiled| compiled.rules.iter().all(is_own))
     }
 
     /// The same after one object was written, or deleted.

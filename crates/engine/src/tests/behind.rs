@@ -211,7 +211,8 @@ fn small_steps(seed: u64) {
     bench.create(CAPSULE, "resourcepools", "", "p", pool(json!({"jitClaims": seed.is_multiple_of(3)}))).unwrap();
     let mut let_in = 0;
     for number in 0..60 {
-        let small = Bounds { bytes: [0, 1, 3000][draw(3) as usize], made: draw(2) as usize, caught_up: 1 };
+        let small =
+            Bounds { bytes: [0, 1, 3000][draw(3) as usize], made: draw(2) as usize, caught_up: 1, ..Bounds::default() };
         bench.desk.engine.set_bounds(small);
         let home = &names[draw(4) as usize];
         let any = |bench: &Bench, kind: &GroupResource, pick: u64| {

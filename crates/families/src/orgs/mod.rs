@@ -220,6 +220,14 @@ fn everything_of(plural: Plural, namespace: &str, view: &dyn View) -> Vec<Affect
 }
 
 fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
+/// The same of volumes, of which there may be many: nothing of them is kept in mind but their names.
+fn volumes_of(namespace: &str, view: &dyn View) -> Vec<Affected> {
+    let name = |volume: &Value| -> Parsed { Arc::new(text(volume, &["metadata", "name"]).to_owned()) };
+    let names = view.parsed(&VOLUMES.resource(), namespace, &name);
+    let names = names.iter().filter_map(|one| one.downcast_ref::<String>());
+    names.map(|name| Affected::Object(Place::new(VOLUMES.resource(), namespace, name))).collect()
+}
+
     let is = |plural: Plural| plural.is(change.resource);
     if is(INSTANCES) {
         // The group it is of, and the one it was of.
@@ -239,7 +247,7 @@ fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
         return places.into_iter().map(Affected::Object).collect();
     }
     if is(ORGS) {
-        let mut all = everything_of(VOLUMES, change.namespace, view);
+        let mut all = volumes_of(change.namespace, view);
         if change.new.is_some_and(|new| groups::reserves(new) != groups::reserves(change.old)) {
             all.extend(everything_of(ENVS, change.namespace, view));
         }
@@ -253,7 +261,7 @@ fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
         let orgs = view.parsed_everywhere(&ORGS.resource(), &parse_org);
         let orgs = orgs.iter().filter_map(|one| one.downcast_ref::<OrgFacts>());
         let having = orgs.filter(|org| org.tier == change.name);
-        return having.flat_map(|org| everything_of(VOLUMES, &org.name, view)).collect();
+        return having.flat_map(|org| volumes_of(&org.name, view)).collect();
     }
     // One of those that pass.
     match change.new {

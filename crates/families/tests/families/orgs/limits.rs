@@ -1,10 +1,11 @@
 //! Tiers, overrides, and who may write.
 
-use engine::{Draft, Expect, ObjectKey, Refused, WriteKind};
-use families::orgs::commands::Op;
+use engine::{Bounds, Draft, Expect, ObjectKey, Refused, WriteKind};
+use families::orgs::commands::{LIMITS_TOLD, Op};
 use families::orgs::names::*;
 use families::orgs::tiers;
-use families::{Identity, Origin};
+use families::{Balances, Identity, Origin};
+use rules::policy_name;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -56,6 +57,50 @@ fn a_reloaded_tier_counts_at_once() {
     let path = [("volume", volume["id"].as_str().unwrap())];
     let made = (0..4).map(|_| platform.run("acme", Op::CreateSnapshot, &path, Value::Null).is_ok());
     assert_eq!(made.collect::<Vec<_>>(), [true, true, true, false]);
+}
+
+/// A tier of many organizations is not one long step, and nobody can tell: what is decided is decided by what it says now.
+#[test]
+fn a_tier_of_many_counts_at_once_for_each_of_them() {
+    let mut platform = Platform::new();
+    let names: Vec<String> = (0..12).map(|number| format!("o{number:02}")).collect();
+    let mut volumes = Vec::new();
+    for name in &names {
+        platform.with_org(name, "free");
+        platform.run(name, Op::CreateApp, &[], json!({"name": "a"})).unwrap();
+        let volume = platform.run(name, Op::CreateVolume, &[], json!({"size_bytes": 1 << 30})).unwrap().body;
+        volumes.push(volume["id"].as_str().unwrap().to_owned());
+    }
+    let limit = |platform: &Platform, org: &str| {
+        let lines = platform.reading().of(&policy_name(&ORGS.resource(), org, org));
+        let line = lines.iter().find(|line| &*line.resource == "max_apps").unwrap();
+        line.balance.limit.amount().unwrap().to_units().unwrap()
+    };
+    for (round, apps) in [1, 7, 2].into_iter().enumerate() {
+        let few = Bounds { looked: 3, judged: 3, caught_up: 1, ..Bounds::default() };
+        platform.desk().engine.set_bounds(few);
+        let mut spec = tiers::built_in().remove(0).1;
+        spec["limits"]["max_apps"] = json!(apps);
+        spec["limits"]["max_snapshots_per_volume"] = json!(apps - 1);
+        platform.put_tier("free", spec);
+        let late = names.iter().filter(|name| limit(&platform, name) != apps).count();
+        assert_eq!(late, names.len() - 3, "those beyond the bound follow later");
+        // Also where nothing follows before the next command.
+        let last = names.len() - 1 - round;
+        let path = [("volume", volumes[last].as_str())];
+        let outcome = platform.decided(&names[last], Op::CreateSnapshot, &path, &Value::Null);
+        assert_eq!(platform.write_steps(&outcome).is_ok(), apps > 1, "{apps}");
+        assert_eq!(limit(&platform, &names[last]), apps);
+        let outcome = platform.decided(&names[last], Op::CreateApp, &[], &json!({"name": format!("b{round}")}));
+        assert_eq!(platform.write_steps(&outcome).is_ok(), apps > 1, "{apps}");
+        // A start that comes between forgets nothing of it.
+        if round == 1 {
+            platform.restart();
+        }
+        platform.desk().engine.set_bounds(Bounds::default());
+        platform.pass(1);
+        assert!(names.iter().all(|name| limit(&platform, name) == apps));
+    }
 }
 
 #[test]

@@ -63,6 +63,12 @@ impl Platform {
 
     /// Writes a tier as an operator, or a reloaded file, does.
     pub fn set_tier(&mut self, name: &str, spec: Value) {
+        self.put_tier(name, spec);
+        self.settle();
+    }
+
+    /// The same, and nothing that follows it later.
+    pub fn put_tier(&mut self, name: &str, spec: Value) {
         self.ids += 1;
         let key = ObjectKey::new(TIERS.resource(), "", name);
         let old = self.reading().get(&key).map(|stored| stored.value());
@@ -78,7 +84,6 @@ impl Platform {
         };
         let (now_ms, foresight, origin) = (self.now_ms, Foresight::None, Origin::internal("test"));
         self.desk().write(Write { key, kind, dry_run: false, now_ms, foresight, origin }).unwrap();
-        self.settle();
     }
 
     /// A plain write past the commands.
