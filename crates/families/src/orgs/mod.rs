@@ -23,6 +23,7 @@ pub mod guard;
 pub mod ipv4;
 pub mod limits;
 pub mod metrics;
+pub mod moment;
 pub mod names;
 pub mod numbers;
 pub mod scheduler;

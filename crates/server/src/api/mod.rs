@@ -121,6 +121,8 @@ struct Inner {
     /// What happens to organizations, for who follows it.
     tail: Arc<orgs::Tail>,
     trail: orgs::Trail,
+    /// What commands of theirs go by.
+    moment: families::orgs::moment::Moment,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
@@ -232,6 +234,7 @@ impl Api {
                 long: Long::new(),
                 tail: Arc::default(),
                 trail: orgs::Trail::default(),
+                moment: families::orgs::moment::Moment::new(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
@@ -249,6 +252,16 @@ impl Api {
 
     pub(crate) fn trail(&self) -> &orgs::Trail {
         &self.inner.trail
+    }
+
+    /// The moment of a command of an organization.
+    pub(crate) fn moment_ms(&self) -> i64 {
+        self.inner.moment.now_ms((self.inner.parts.clock)())
+    }
+
+    /// Nothing is before this moment any more.
+    pub(crate) fn go_on_from(&self, at_ms: i64) {
+        self.inner.moment.now_ms(at_ms);
     }
 
     pub(crate) fn tail(&self) -> &Arc<orgs::Tail> {

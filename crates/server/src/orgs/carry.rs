@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem, Step, StepKind, quota_details, run};
+use families::orgs::guard::moment_passed;
 use families::orgs::limits::Source;
 use families::orgs::names::{
     ENVS, EXEC_SESSIONS, GROUP, INSTANCES, NODES, ORGS, RESTORE_JOBS, SNAPSHOTS, VOLUMES, env_name,
@@ -79,14 +80,14 @@ pub async fn command(parts: &Arc<Parts>, call: &Call, op: Op) -> Result<Response
         return Err(refused);
     }
     let Some(key) = key else { return rounds(parts, call, op, None).await };
-    if let Some(replayed) = replayed(parts, &key, org)? {
+    if let Some(replayed) = replayed(call, &key, org)? {
         return Ok(replayed);
     }
     match rounds(parts, call, op, Some(&key)).await {
         Ok(response) => Ok(response),
         // The same command under the same key may have got through meanwhile: then that is the answer, and not what it left of the
         // state for this one.
-        Err(failure) => replayed(parts, &key, org)?.ok_or(failure),
+        Err(failure) => replayed(call, &key, org)?.ok_or(failure),
     }
 }
 
@@ -117,8 +118,9 @@ fn may_report(parts: &Parts, call: &Call, op: Op) -> Result<(), Failure> {
 }
 
 /// What was answered to the command with this key before.
-fn replayed(parts: &Parts, key: &Key, org: &str) -> Result<Option<Response<Body>>, Failure> {
-    let Some((status, body)) = key.known(&parts.cache, org, (parts.clock)())? else { return Ok(None) };
+fn replayed(call: &Call, key: &Key, org: &str) -> Result<Option<Response<Body>>, Failure> {
+    let known = key.known(&call.api.parts().cache, org, call.api.moment_ms())?;
+    let Some((status, body)) = known else { return Ok(None) };
     let mut response = answered(status, &body);
     response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
     Ok(Some(response))
@@ -131,9 +133,9 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
     let mut no_surge_for: Vec<Violation> = Vec::new();
     let mut lost = 0;
     while lost < ROUNDS_MAX {
-        let now_ms = (parts.clock)();
+        let now_ms = call.api.moment_ms();
         if let Some(key) = key
-            && let Some(replayed) = replayed(parts, key, org)?
+            && let Some(replayed) = replayed(call, key, org)?
         {
             return Ok(replayed);
         }
@@ -184,6 +186,11 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
                 (surges_max, no_surge_for) = (outcome.surges - 1, violations);
             }
             Err(other) => return Err(failure(other)),
+            Err(Refused::Said { refusal, .. }) if moment_passed(&refusal).is_some() => {
+                // It was decided by a clock that was set back since: that goes on.
+                moment_passed(&refusal).into_iter().for_each(|at_ms| call.api.go_on_from(at_ms));
+                lost += 1;
+            }
         }
     }
     Err(Failure::unavailable("too many others change the same at the moment: try again"))
@@ -346,7 +353,7 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     let stored = families::World::get(&world, &ORGS.resource(), org, org).unwrap_or_default();
     let rows = status::rows(&stored, &parts.cache.of(&policy));
     let tier = text(&stored, &["spec", "tier"]);
-    let limits = limits_of(&stored, &world, (parts.clock)()).ok();
+    let limits = limits_of(&stored, &world, call.api.moment_ms()).ok();
     let source = |dimension: Dimension| match limits.as_ref().map(|limits| limits.sources[dimension.at()]) {
         Some(Source::Override) => json!("override"),
         _ => json!(format!("tier:{tier}")),
@@ -431,7 +438,7 @@ fn failure(refused: Refused) -> Failure {
 /// A node is alive: its status says when, and no event does.
 pub async fn heartbeat(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
     let node = call.found.path.get("node").map_or("", String::as_str);
-    let now_ms = (parts.clock)();
+    let now_ms = call.api.moment_ms();
     let key = ObjectKey::new(NODES.resource(), "", node);
     for _ in 0..ROUNDS_MAX {
         let Some(stored) = parts.cache.get(&key) else {

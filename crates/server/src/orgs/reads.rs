@@ -195,7 +195,7 @@ fn get(parts: &Parts, call: &Call, plural: Plural, field: &'static str) -> Resul
 fn quotas(parts: &Parts, call: &Call) -> Result<Response<Body>, Failure> {
     let org = org(parts, call)?;
     let world = CacheWorld(&parts.cache);
-    let limits = limits_of(&org, &world, (parts.clock)());
+    let limits = limits_of(&org, &world, call.api.moment_ms());
     let limits = limits.map_err(|errors| Failure::conflict("limits_unknown", kinds::field_error::join(&errors)))?;
     let items = Dimension::ALL.into_iter().map(|dimension| {
         let own = &org["spec"]["overrides"][dimension.name()];
@@ -338,7 +338,7 @@ async fn views(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failur
         }
     };
     let (kinds, as_of) = quiet_views(parts).await;
-    let now_ms = (parts.clock)();
+    let now_ms = call.api.moment_ms();
     let more = format!("\"now_ms\":{now_ms},\"as_of_event_id\":{},", json!(as_of));
     let work = move || {
         let (mut rows, mut last) = (Rows::new(limit), None);

@@ -80,16 +80,22 @@ impl Server {
     }
 
     pub fn start_on(place: SharedMemory) -> Server {
-        Server::start_with(Box::new(place.acquire()), place)
+        Server::start_with(Box::new(place.acquire()), place, system_clock)
+    }
+
+    /// By a clock of its own.
+    pub fn start_by(clock: fn() -> i64) -> Server {
+        let place = SharedMemory::new();
+        Server::start_with(Box::new(place.acquire()), place, clock)
     }
 
     /// On a folder, which can be backed up.
     pub fn start_in(folder: &Path) -> Server {
         let store = EmbeddedStore::open_folder(folder).expect("a folder");
-        Server::start_with(Box::new(store), SharedMemory::new())
+        Server::start_with(Box::new(store), SharedMemory::new(), system_clock)
     }
 
-    fn start_with(mut store: Box<dyn Store>, place: SharedMemory) -> Server {
+    fn start_with(mut store: Box<dyn Store>, place: SharedMemory, clock: fn() -> i64) -> Server {
         let families = families::all(&families::Settings::default());
         let (engine, cache) = Engine::load(store.as_mut(), families.clone()).expect("the store loads");
         let maintenance = store.maintenance();
@@ -124,7 +130,7 @@ impl Server {
             metrics,
             journals,
             maintenance,
-            clock: system_clock,
+            clock,
             closing: closing.clone(),
         });
         Server { api, closing, place, rbac, running, evaluated }

@@ -9,7 +9,7 @@ use super::super::groups::InstanceFacts;
 use super::super::names::*;
 use super::super::scheduler::board::prefix_of;
 use super::super::usage::counts;
-use super::{conflict, has};
+use super::{conflict, has, lasts};
 use crate::{Change, Plural, Refusal, View};
 
 /// An object as it is to be, new or changed.
@@ -131,7 +131,7 @@ fn session(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refu
         return Err(instance_stopped().into());
     }
     if !change.old.is_null() {
-        return Ok(());
+        return if state == "ended" { Ok(()) } else { lasts(spec, view) };
     }
     let others = view.list(&EXEC_SESSIONS.resource(), change.namespace);
     let others = others.iter().filter(|one| text(one, &["metadata", "name"]) != change.name);

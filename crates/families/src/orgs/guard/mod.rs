@@ -186,8 +186,28 @@ fn created(change: &Change<'_>, spec: &Value, view: &dyn View) -> Result<(), Ref
     if is(EXEC_SESSIONS) && !has(view, INSTANCES, org, text(spec, &["instance"])) {
         return missing("instance_not_found", "instance", text(spec, &["instance"]));
     }
+    if is(EXEC_SESSIONS) || is(LOG_STREAMS) || is(IDEMPOTENCY_KEYS) {
+        return lasts(spec, view);
+    }
     Ok(())
 }
+
+/// What counts until some moment begins before it: otherwise it would count for nothing, as where the clock of whoever asks is behind
+/// the one that is decided by.
+fn lasts(spec: &Value, view: &dyn View) -> Result<(), Refusal> {
+    match spec["expires_at_ms"].as_i64() {
+        Some(at) if at <= view.now_ms() => Err(conflict(MOMENT_PASSED, view.now_ms().to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// The moment by which a refusal for a clock that is behind was decided.
+pub fn moment_passed(refusal: &Refusal) -> Option<i64> {
+    let cause = refusal.causes.iter().find(|cause| &*cause.reason == MOMENT_PASSED)?;
+    cause.message.parse().ok()
+}
+
+const MOMENT_PASSED: &str = "moment_passed";
 
 fn plural_of(resource: &GroupResource) -> &'static str {
     KINDS.iter().find(|(_, plural)| plural.is(resource)).map_or("", |(_, plural)| plural.1)

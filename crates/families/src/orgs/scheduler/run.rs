@@ -2,7 +2,6 @@
 //! its events and its own check of quota in the same step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::dimensions::Dimension;
+use super::super::moment::Moment;
 use super::super::names::*;
 use super::super::numbers;
 use super::board::{Board, Concerned, FOLLOWED};
@@ -295,13 +295,9 @@ async fn rooms_of(client: &Client, orgs: &BTreeSet<String>) -> Option<BTreeMap<S
 }
 
 /// The moment, by a clock that does not go back: neither do the moments that commands write down, which are waited for by it.
-fn now_ms() -> i64 {
-    static LATEST: AtomicI64 = AtomicI64::new(i64::MIN);
-    not_back(&LATEST, jiff::Timestamp::now().as_millisecond())
-}
-
-fn not_back(latest: &AtomicI64, now_ms: i64) -> i64 {
-    latest.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+pub(super) fn now_ms() -> i64 {
+    static MOMENT: Moment = Moment::new();
+    MOMENT.now_ms(jiff::Timestamp::now().as_millisecond())
 }
 
 async fn carry_out(client: &Client, action: &Action) -> Result<(), Undone> {
@@ -397,15 +393,4 @@ pub(super) async fn send(
         None if status.is_server_error() => Undone::Failed,
         None => Undone::Refused,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_does_not_go_back() {
-        let latest = AtomicI64::new(i64::MIN);
-        assert_eq!([5, 90, 7, 91].map(|now_ms| not_back(&latest, now_ms)), [5, 90, 90, 91]);
-    }
 }

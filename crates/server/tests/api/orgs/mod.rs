@@ -1,6 +1,7 @@
 //! The REST API of organizations, in process: what the specification asks of an implementation, and what a client relies on.
 
 mod agents;
+mod clocks;
 mod every;
 mod expressions;
 mod limits;
@@ -15,7 +16,10 @@ const ENV: &str = "/v1/orgs/acme/apps/shop/envs/prod";
 
 /// A server with the kinds of this family and the tiers that are built in.
 async fn server() -> Server {
-    let server = Server::start();
+    defined(Server::start()).await
+}
+
+async fn defined(server: Server) -> Server {
     let families = families::all(&families::Settings::default());
     let orgs = families.iter().find(|family| family.manifest().name == "orgs").expect("the family");
     for definition in (orgs.manifest().definitions)() {
