@@ -27,6 +27,11 @@ const SHAPES: [Shape; 18] = [
         fields: &[
             ("limits", "any", "A number for each dimension, or \"unlimited\"."),
             ("surge_policy", "string", "drain_first or reject: what becomes of a rollout without room for its surge."),
+            (
+                "event_bytes_per_hour",
+                "number or word",
+                "Bytes of events that may be told of it in an hour, or \"unlimited\".",
+            ),
         ],
         columns: &[("Instances", "limits.max_instances"), ("Memory", "limits.max_total_memory_bytes")],
     },
@@ -317,6 +322,7 @@ fn schema(kind: &str, about: &str) -> Value {
         "list" => json!({"description": about, "type": "array", "items": {"type": "string"}}),
         "integer" => json!({"description": about, "type": "integer", "format": "int64"}),
         plain => json!({"description": about, "type": plain}),
+        "number or word" => json!({"description": about, "x-kubernetes-int-or-string": true}),
     }
 }
 

@@ -78,6 +78,37 @@ impl SurgePolicy {
     }
 }
 
+/// Bytes of events that may be told of an organization in an hour; as many as there are, where none are named. It is no dimension: what
+/// is over is refused for a while, and by the service alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventBytes(pub Option<i64>);
+
+/// Where a tier is silent.
+const EVENT_BYTES: i64 = 128 << 20;
+/// Less than a few of the longest events is no rate.
+const EVENT_BYTES_MIN: i64 = 1 << 20;
+
+impl Default for EventBytes {
+    fn default() -> EventBytes {
+        EventBytes(Some(EVENT_BYTES))
+    }
+}
+
+impl EventBytes {
+    /// Reads it from the spec of a tier.
+    pub fn read(tier: &Value) -> Result<EventBytes, String> {
+        let said = given(tier, &["event_bytes_per_hour"]);
+        match said {
+            None => Ok(EventBytes::default()),
+            Some(Value::String(word)) if word == "unlimited" => Ok(EventBytes(None)),
+            Some(value) => match numbers::whole(value) {
+                Ok(bytes) if bytes >= EVENT_BYTES_MIN => Ok(EventBytes(Some(bytes))),
+                _ => Err(format!("use a whole number from {EVENT_BYTES_MIN} on, or \"unlimited\"")),
+            },
+        }
+    }
+}
+
 /// What a tier gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier {
@@ -114,6 +145,9 @@ impl Tier {
             errors.push(FieldError::invalid("spec.surge_policy", spec["surge_policy"].clone(), why));
             None
         });
+        if let Err(why) = EventBytes::read(spec) {
+            errors.push(FieldError::invalid("spec.event_bytes_per_hour", spec["event_bytes_per_hour"].clone(), why));
+        }
         if errors.is_empty() { Ok(Tier { caps, surge_policy: surge_policy.unwrap_or_default() }) } else { Err(errors) }
     }
 }
@@ -251,6 +285,22 @@ mod tests {
         assert!(Tier::read(&json!(null)).unwrap_err().len() >= 13);
         let mut more = tiers::built_in().remove(0).1;
         more["limits"]["max_pods"] = json!(1);
+    #[test]
+    fn a_rate_of_events_is_a_number_or_a_word() {
+        let with = |value: Value| {
+            let mut spec = tiers::built_in().remove(0).1;
+            spec["event_bytes_per_hour"] = value;
+            (EventBytes::read(&spec), Tier::read(&spec).is_ok())
+        };
+        assert_eq!(with(json!(1 << 20)), (Ok(EventBytes(Some(1 << 20))), true));
+        assert_eq!(with(json!("unlimited")), (Ok(EventBytes(None)), true));
+        assert_eq!(with(json!(null)), (Ok(EventBytes::default()), true));
+        for wrong in [json!(0), json!(-1), json!(1.5), json!("1Mi"), json!([1]), json!(u64::MAX)] {
+            let (read, is_tier) = with(wrong.clone());
+            assert!(read.is_err() && !is_tier, "{wrong}");
+        }
+    }
+
         assert!(Tier::read(&more).is_err());
     }
 }

@@ -6,38 +6,26 @@ const GIB: i64 = 1 << 30;
 
 /// The tiers an operator starts with, by name.
 pub fn built_in() -> Vec<(String, Value)> {
-    let tier = |numbers: [i64; 17]| {
+    let tier = |numbers: [i64; 17], event_mib: i64| {
         let limits: serde_json::Map<String, Value> = super::Dimension::ALL
             .into_iter()
             .zip(numbers)
             .map(|(dimension, number)| (dimension.name().to_owned(), json!(number)))
             .collect();
-        json!({"limits": limits, "surge_policy": "drain_first"})
+        json!({"limits": limits, "surge_policy": "drain_first", "event_bytes_per_hour": event_mib << 20})
     };
     vec![
-        ("free".into(), tier([5, 4 * GIB, 5, 6, 3, 5, 2, 0, 5, 2, 10 * GIB, 2, 1, 1, 2, 1, 20])),
-        ("standard".into(), tier([50, 64 * GIB, 100, 100, 20, 50, 20, 5, 50, 20, 500 * GIB, 50, 1, 2, 20, 10, 100])),
+        ("free".into(), tier([5, 4 * GIB, 5, 6, 3, 5, 2, 0, 5, 2, 10 * GIB, 2, 1, 1, 2, 1, 20], 16)),
+        (
+            "standard".into(),
+            tier([50, 64 * GIB, 100, 100, 20, 50, 20, 5, 50, 20, 500 * GIB, 50, 1, 2, 20, 10, 100], 128),
+        ),
         (
             "scale".into(),
-            tier([
-                500,
-                1024 * GIB,
-                1000,
-                1000,
-                200,
-                500,
-                200,
-                50,
-                500,
-                200,
-                10 * 1024 * GIB,
-                500,
-                2,
-                10,
-                100,
-                50,
-                1000,
-            ]),
+            tier(
+                [500, 1024 * GIB, 1000, 1000, 200, 500, 200, 50, 500, 200, 10 * 1024 * GIB, 500, 2, 10, 100, 50, 1000],
+                1024,
+            ),
         ),
     ]
 }

@@ -121,6 +121,8 @@ struct Inner {
     /// What happens to organizations, for who follows it.
     tail: Arc<orgs::Tail>,
     trail: orgs::Trail,
+    /// What organizations had told of them lately.
+    budget: orgs::Budget,
     /// What commands of theirs go by.
     moment: families::orgs::moment::Moment,
     /// Held by the one CustomResourceDefinition that is being written.
@@ -234,6 +236,7 @@ impl Api {
                 long: Long::new(),
                 tail: Arc::default(),
                 trail: orgs::Trail::default(),
+                budget: orgs::Budget::default(),
                 moment: families::orgs::moment::Moment::new(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
@@ -252,6 +255,10 @@ impl Api {
 
     pub(crate) fn trail(&self) -> &orgs::Trail {
         &self.inner.trail
+    }
+
+    pub(crate) fn budget(&self) -> &orgs::Budget {
+        &self.inner.budget
     }
 
     /// The moment of a command of an organization.

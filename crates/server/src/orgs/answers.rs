@@ -17,7 +17,7 @@ fn typed(of: &str) -> Value {
         "word" => json!({"type": "string"}),
         "number" => json!({"type": "number"}),
         "flag" => json!({"type": "boolean"}),
-        "anything" => json!({}),
+        "anything" | "number or word" => json!({}),
         plain => json!({"type": [plain, "null"]}),
     }
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use store::Journal;
 use uuid::Uuid;
 
+use super::budget;
 use super::denials::Tried;
 use super::key::Key;
 use super::problem::Failure;
@@ -276,10 +277,18 @@ async fn submit(
     outcome: &mut Outcome,
     now_ms: i64,
 ) -> Result<Result<(), Refused>, Failure> {
+    let bytes: usize = outcome.lines.iter().map(Vec::len).sum();
+    if bytes > 0 {
+        budget::check(parts, call)?;
+    }
     let writes = std::mem::take(&mut outcome.steps).into_iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
     let entries = std::mem::take(&mut outcome.lines).into_iter().map(|line| (Journal::EVENTS, line)).collect();
     let writes = Writes { writes, dry_run: call.is_dry_run(), now_ms, origin: origin(call.number) };
-    write_all(parts, WriteAll { writes, entries }).await
+    let written = write_all(parts, WriteAll { writes, entries }).await?;
+    if written.is_ok() {
+        budget::told(parts, call, bytes);
+    }
+    Ok(written)
 }
 
 /// Waits until all that was decided before is durable and shown; says whether that is so.
@@ -389,8 +398,8 @@ async fn audit(parts: &Arc<Parts>, call: &Call, class: &str, reason: &str, detai
     }
     let Call { found, headers, source, number, .. } = call;
     let tried = Tried { found, org: call.org(), actor: call.actor(), headers, source: *source, number: *number };
-    let now_ms = (parts.clock)();
-    let Some(besides) = call.api.trail().take(call.org(), now_ms) else { return };
+    let now_ms = call.api.moment_ms();
+    let Some(besides) = call.api.trail().take(call.org(), budget::uptime_ms()) else { return };
     let mut entry = tried.entry(now_ms, class, reason, details);
     if besides > 0 {
         entry["details"]["refused_besides"] = json!(besides);

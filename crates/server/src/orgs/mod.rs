@@ -11,6 +11,7 @@
 //! refusals become status codes.
 
 mod answers;
+mod budget;
 mod carry;
 mod counts;
 mod denials;
@@ -41,6 +42,7 @@ use crate::inflight::Room;
 use crate::listen::RemoteAddr;
 use crate::request::query_values;
 pub use counts::{ALLOCATIONS, COMMANDS, Counts, DOWNGRADES, DRAINS, EXCEEDED, ROLLOUTS, TIME_TO_SCHEDULE};
+pub use budget::Budget;
 use denials::Tried;
 pub use denials::{Denials, Trail};
 use problem::Failure;
