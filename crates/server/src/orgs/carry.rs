@@ -7,11 +7,11 @@ use families::orgs::commands::{Around, Asking, Done, Given, Op, Outcome, Problem
 use families::orgs::guard::moment_passed;
 use families::orgs::limits::Source;
 use families::orgs::names::{
-    ENVS, EXEC_SESSIONS, GROUP, INSTANCES, NODES, ORGS, RESTORE_JOBS, SNAPSHOTS, VOLUMES, env_name,
+    ENVS, EXEC_SESSIONS, GROUP, IDEMPOTENCY_KEYS, INSTANCES, NODES, ORGS, RESTORE_JOBS, SNAPSHOTS, VOLUMES, env_name,
 };
 use families::orgs::words::{Violation, violations};
 use families::orgs::{Dimension, limits_of, numbers, status, usage};
-use families::{Balances, Denial, Families, Origin, Plural};
+use families::{Balances, Denial, Origin, Parsed, Plural, World};
 use http::{HeaderValue, Response, StatusCode};
 use kinds::fields::text;
 use rules::policy_name;
@@ -180,18 +180,18 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
                 Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound | Refused::AlreadyExists,
             ) => lost += 1,
             Err(Refused::Denied(denials)) => {
-                let violations = denied(&parts.families, &denials)?;
+                let violations = denied(call, org, &denials)?;
                 if outcome.surges == 0 || outcome.surges_or_nothing || !of_compute(&violations) {
                     return Err(refused_for_quota(parts, call, violations).await);
                 }
                 (surges_max, no_surge_for) = (outcome.surges - 1, violations);
             }
-            Err(other) => return Err(failure(other)),
             Err(Refused::Said { refusal, .. }) if moment_passed(&refusal).is_some() => {
                 // It was decided by a clock that was set back since: that goes on.
                 moment_passed(&refusal).into_iter().for_each(|at_ms| call.api.go_on_from(at_ms));
                 lost += 1;
             }
+            Err(other) => return Err(failure(other)),
         }
     }
     Err(Failure::unavailable("too many others change the same at the moment: try again"))
@@ -320,7 +320,7 @@ fn of_compute(violations: &[Violation]) -> bool {
 }
 
 /// What said no. What no tier limits has a bound, too.
-fn denied(families: &Families, denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
+fn denied(call: &Call, org: &str, denials: &[Denial]) -> Result<Vec<Violation>, Failure> {
     let violations = violations(denials);
     if !violations.is_empty() {
         return Ok(violations);
@@ -330,7 +330,8 @@ fn denied(families: &Families, denials: &[Denial]) -> Result<Vec<Violation>, Fai
         Some(usage::KEYS) => Err(Failure::limited(
             "rate_limited",
             format!("{} idempotency keys of the last day are remembered, which is the most", usage::KEYS_MAX),
-        )),
+        )
+        .after_seconds(forgotten_seconds(call, org))),
         Some(usage::RECORD_BYTES) => Err(Failure::conflict(
             "too_many_records",
             format!(
@@ -347,7 +348,9 @@ fn denied(families: &Families, denials: &[Denial]) -> Result<Vec<Violation>, Fai
         )),
         _ => {
             // A quota of another family, in its words.
-            let words = |denial: &Denial| families.of_policy(&denial.resource).map(|family| family.words(denial).text);
+            let words = |denial: &Denial| {
+                call.api.parts().families.of_policy(&denial.resource).map(|family| family.words(denial).text)
+            };
             let said = denials.first().and_then(|denial| words(denial).or_else(|| denial.message.clone()));
             Err(Failure::conflict("quota_unknown", said.unwrap_or_else(|| "a quota refused it".into())))
         }
@@ -359,7 +362,7 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     let org = call.org();
     let policy = policy_name(&ORGS.resource(), org, org);
     let world = CacheWorld(&parts.cache);
-    let stored = families::World::get(&world, &ORGS.resource(), org, org).unwrap_or_default();
+    let stored = World::get(&world, &ORGS.resource(), org, org).unwrap_or_default();
     let rows = status::rows(&stored, &parts.cache.of(&policy));
     let tier = text(&stored, &["spec", "tier"]);
     let limits = limits_of(&stored, &world, call.api.moment_ms()).ok();
@@ -385,7 +388,7 @@ async fn refused_for_quota(parts: &Arc<Parts>, call: &Call, violations: Vec<Viol
     let detail: Vec<String> = violations.iter().map(Violation::text).collect();
     let failure = Failure::conflict("quota_exceeded", detail.join("; ")).with_details(details);
     match first {
-        Some(dimension) if dimension.is_window() => failure.after_seconds(window_seconds(parts, org)),
+        Some(dimension) if dimension.is_window() => failure.after_seconds(window_seconds(call)),
         _ => failure,
     }
 }
@@ -418,12 +421,24 @@ pub async fn write_entries(parts: &Arc<Parts>, entries: Vec<(Journal, Vec<u8>)>,
 }
 
 /// When the oldest grant leaves the window.
-fn window_seconds(parts: &Parts, org: &str) -> i64 {
-    let now_ms = (parts.clock)();
-    let listing = parts.cache.list(&EXEC_SESSIONS.resource());
-    let leaves = listing.range(org, None).filter_map(|one| one.tree()["spec"]["granted_at_ms"].as_i64());
-    let leaves = leaves.map(|at| at.saturating_add(usage::HOUR_MS).saturating_sub(now_ms)).filter(|ms| *ms > 0).min();
-    leaves.map_or(1, |ms| ms / 1000 + 1)
+fn window_seconds(call: &Call) -> i64 {
+    let listing = call.api.parts().cache.list(&EXEC_SESSIONS.resource());
+    let granted = listing.range(call.org(), None).filter_map(|one| one.tree()["spec"]["granted_at_ms"].as_i64());
+    seconds_until(granted.map(|at| at.saturating_add(usage::HOUR_MS)), call.api.moment_ms())
+}
+
+/// When the oldest key is forgotten. There are many, so that nothing else of them is kept in mind.
+fn forgotten_seconds(call: &Call, org: &str) -> i64 {
+    let expires = |key: &Value| -> Parsed { Arc::new(key["spec"]["expires_at_ms"].as_i64()) };
+    let keys = CacheWorld(&call.api.parts().cache).parsed(&IDEMPOTENCY_KEYS.resource(), org, &expires);
+    let moments = keys.iter().filter_map(|one| one.downcast_ref::<Option<i64>>().copied().flatten());
+    seconds_until(moments, call.api.moment_ms())
+}
+
+/// The first of these moments that is still to come.
+fn seconds_until(moments: impl Iterator<Item = i64>, now_ms: i64) -> i64 {
+    let left = moments.map(|at| at.saturating_sub(now_ms)).filter(|ms| *ms > 0).min();
+    left.map_or(1, |ms| ms / 1000 + 1)
 }
 
 fn failure(refused: Refused) -> Failure {

@@ -4,6 +4,7 @@ mod agents;
 mod clocks;
 mod every;
 mod expressions;
+mod keys;
 mod limits;
 mod told;
 
