@@ -125,6 +125,8 @@ struct Inner {
     budget: orgs::Budget,
     /// What commands of theirs go by.
     moment: families::orgs::moment::Moment,
+    /// How they stood when that was last written down.
+    inventory: orgs::inventory::Latest,
     /// Held by the one CustomResourceDefinition that is being written.
     definitions: Arc<tokio::sync::Mutex<()>>,
     /// Tells continue tokens of ours from all others.
@@ -238,6 +240,7 @@ impl Api {
                 trail: orgs::Trail::default(),
                 budget: orgs::Budget::default(),
                 moment: families::orgs::moment::Moment::new(),
+                inventory: orgs::inventory::Latest::default(),
                 continues: token::Seal::new(),
                 backups: Arc::new(tokio::sync::Semaphore::new(1)),
                 evictions: evict::Turns::default(),
@@ -269,6 +272,10 @@ impl Api {
     /// Nothing is before this moment any more.
     pub(crate) fn go_on_from(&self, at_ms: i64) {
         self.inner.moment.now_ms(at_ms);
+    }
+
+    pub(crate) fn inventory(&self) -> &orgs::inventory::Latest {
+        &self.inner.inventory
     }
 
     pub(crate) fn tail(&self) -> &Arc<orgs::Tail> {

@@ -107,6 +107,8 @@ pub struct Orgs {
     pub tiers: Option<PathBuf>,
     /// The IPv4 addresses that the platform has to give.
     pub ipv4_addresses: Option<u64>,
+    /// How much room their events take: the oldest go, when views were written down that need them no more.
+    pub event_bytes: Option<u64>,
 }
 
 impl Default for Config {
@@ -233,7 +235,11 @@ mod tests {
             },
             admission_configuration: Some("/etc/bursar/admission.yaml".into()),
             encryption_configuration: Some("/etc/bursar/encryption.yaml".into()),
-            orgs: Orgs { tiers: Some("/etc/bursar/tiers.yaml".into()), ipv4_addresses: Some(256) },
+            orgs: Orgs {
+                tiers: Some("/etc/bursar/tiers.yaml".into()),
+                ipv4_addresses: Some(256),
+                event_bytes: Some(16 << 30),
+            },
             ..Config::default()
         };
         assert_eq!(shown, expected);
@@ -284,6 +290,7 @@ mod tests {
             "orgs",
             "tiers",
             "ipv4Addresses",
+            "eventBytes",
         ] {
             assert!(example.contains(&format!("{field}:")), "{field} is not in the manual");
         }

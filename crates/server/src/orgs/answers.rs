@@ -238,6 +238,7 @@ pub fn schema(endpoint: &Endpoint) -> Value {
             let fields = [("now_ms", "number"), ("as_of_event_id", "integer"), ("next", "string")];
             with_items(&fields, "items", "View")
         }
+        Action::Inventory => with_items(&[("as_of_event_id", "number"), ("next", "string")], "items", "View"),
         Action::EnvStatus => with_items(&[("env_id", "word")], "groups", "Group"),
         Action::Stream | Action::Heartbeat | Action::OpenApi => json!({"type": "object"}),
     }

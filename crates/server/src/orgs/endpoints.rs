@@ -19,6 +19,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint("GET", "/v1/events", Action::AllEvents, Operator, ("list", "events", ""), "Events of all organizations and nodes.", NONE),
     endpoint("GET", "/v1/audit", Action::AllAudit, Operator, ("list", "audit", ""), "What was refused, of all organizations and nodes.", NONE),
     endpoint("GET", "/v1/views", Action::Views, Operator, ("list", "views", ""), "All views, as they are made from events.", NONE),
+    endpoint("GET", "/v1/inventory", Action::Inventory, Operator, ("list", "views", ""), "All views as they were written down last: what events up to that one need not tell any more.", NONE),
     endpoint("GET", "/v1/nodes", List(NODES), Operator, ("list", "nodes", ""), "Nodes.", NONE),
     endpoint("GET", "/v1/nodes/{node}", Get(NODES, "node"), Operator, ("get", "nodes", ""), "A node.", NONE),
     endpoint("PUT", "/v1/nodes/{node}", Run(Op::RegisterNode), Operator, ("update", "nodes", ""), "Registers a node, or its capacity.",

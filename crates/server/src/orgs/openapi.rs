@@ -69,6 +69,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             | Action::Audit
             | Action::AllAudit
             | Action::Views
+            | Action::Inventory
     );
     if is_paged {
         parameters.push(json!({"name": "limit", "in": "query", "schema": {"type": "integer"}}));

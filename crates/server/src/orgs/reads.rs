@@ -16,6 +16,7 @@ use rules::policy_name;
 use serde_json::{Value, json};
 use store::{Journal, PageLimit};
 
+use super::inventory::views_of;
 use super::problem::Failure;
 use super::table::Action;
 use super::{Call, document};
@@ -52,6 +53,7 @@ pub async fn read(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Fai
         }
         Action::AllAudit => journal(parts, call, Journal::AUDIT, 0).await,
         Action::Views => views(parts, call).await,
+        Action::Inventory => inventory(parts, call).await,
         _ => Err(Failure::no_such_path()),
     }
 }
@@ -357,6 +359,48 @@ async fn views(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failur
                 rows.push(&json!({"kind": kind, "org_id": org, "id": id, "state": state(&object.value())}));
                 last = Some(format!("{kind}/{org}/{id}"));
             }
+        }
+        Ok(rows.page(None, &more))
+    };
+    at_length(call, work).await
+}
+
+/// The views of the last inventory; none as of event 0, where all events are there. Pages are pieces as they were written down.
+async fn inventory(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>, Failure> {
+    let (limit, after) = page(call)?;
+    let latest = call.api.inventory().get();
+    let from = match &after {
+        None => latest.map(|latest| latest.first),
+        Some(text) => {
+            let words = text.split_once('/').and_then(|(as_of, at)| Some((as_of.parse().ok()?, at.parse().ok()?)));
+            let (as_of, at): (u64, u64) =
+                words.ok_or_else(|| Failure::invalid("after is no \"next\" of a page of an inventory"))?;
+            if latest.is_none_or(|latest| latest.as_of != as_of) {
+                return Err(Failure::conflict(
+                    "inventory_replaced",
+                    "another inventory was made: read it from its first page",
+                ));
+            }
+            Some(at)
+        }
+    };
+    let journals = parts.journals.clone();
+    let work = move || {
+        let mut rows = Rows::new(limit);
+        let as_of = latest.map_or(0, |latest| latest.as_of);
+        let more = format!("\"as_of_event_id\":{as_of},");
+        let (Some(mut at), Some(latest)) = (from, latest) else { return Ok(rows.page(None, &more)) };
+        while at < latest.last {
+            if rows.is_full() {
+                return Ok(rows.page(Some(&format!("{as_of}/{at}")), &more));
+            }
+            let page = journals.forward(Journal::VIEWS, at, PageLimit { entries: 1, bytes: 0 });
+            let page = page.map_err(|error| Failure::unavailable(error.to_string()))?;
+            let Some(entry) = page.entries.first().filter(|entry| entry.sequence < latest.last) else { break };
+            if let Some(views) = views_of(&entry.value) {
+                rows.next().push_str(views);
+            }
+            at = entry.sequence.saturating_add(1);
         }
         Ok(rows.page(None, &more))
     };

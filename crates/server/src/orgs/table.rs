@@ -27,6 +27,7 @@ pub enum Action {
     Audit,
     AllAudit,
     Views,
+    Inventory,
     EnvStatus,
     Stream,
     Heartbeat,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use store::{Journal, Journals, Retention};
 
+use crate::config::StoreChoice;
+
 /// Between two looks at what is too old.
 const INTERVAL: Duration = Duration::from_secs(60);
 
@@ -13,6 +15,14 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const RETENTION: Retention = Retention { age_ms: Some(30 * DAY_MS), bytes: Some(1024 * 1024 * 1024), stays_from: None };
 
 const PASSING: [Journal; 4] = [Journal::AUDIT, Journal::METERING, Journal::HISTORY, Journal::DENIALS];
+
+/// How much room events of organizations take, where nobody says: they stay as long as a disk bears it, and etcd is small.
+pub fn event_bytes(store: &StoreChoice) -> u64 {
+    match store {
+        StoreChoice::Embedded => 16 << 30,
+        StoreChoice::Memory | StoreChoice::Etcd(_) => 1 << 30,
+    }
+}
 
 /// Says how long entries stay.
 pub fn retain(journals: &Journals) {

@@ -265,6 +265,8 @@ impl Server {
             loops.spawn(controller);
         }
         loops.spawn(orgs::tiers::run(client.clone(), prepared.config.orgs.tiers.clone()));
+        let kept = prepared.config.orgs.event_bytes.unwrap_or(journals::event_bytes(&prepared.config.store));
+        loops.spawn(orgs::inventory::run(api.clone(), kept));
         let denials = Arc::<orgs::Denials>::default();
         loops.spawn(Arc::clone(&denials).run(Arc::clone(api.shared_parts())));
         loops.spawn(status::publish(writes.clone(), Arc::clone(&cache)));

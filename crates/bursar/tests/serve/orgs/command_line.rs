@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{PATIENCE, Server};
 
-fn orgs(server: &Server, words: &[&str]) -> Output {
+pub fn orgs(server: &Server, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
     command.arg("orgs").args(words).env("KUBECONFIG", server.kubeconfig());
     command.output().expect("bursar runs")

@@ -3,6 +3,7 @@
 mod command_line;
 mod compliance;
 mod fairness;
+mod keeping;
 mod lasting;
 mod leaving;
 mod platform;

@@ -90,7 +90,11 @@ async fn play_nodes(client: Client, nodes: Vec<&'static str>) {
 impl Platform {
     /// Organization `acme` with app `shop`, environment `prod` and a first release, on these nodes.
     pub async fn start(nodes: &[&'static str], kills: bool) -> Platform {
-        let server = Server::start();
+        Platform::on(Server::start(), nodes, kills).await
+    }
+
+    /// The same on a server that was started otherwise.
+    pub async fn on(server: Server, nodes: &[&'static str], kills: bool) -> Platform {
         let client = client_of(&server).await;
         let agent = tokio::spawn(play_nodes(client.clone(), nodes.to_vec()));
         let keys = Arc::new(AtomicU64::new(0));

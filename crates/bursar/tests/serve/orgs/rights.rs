@@ -44,6 +44,8 @@ async fn bound(platform: &mut Platform, rules: Value, bindings: &str) -> Client 
     let mut config = config.expect("a configuration");
     let token = answer["status"]["token"].as_str().expect("a token").to_owned();
     config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
+    // What is refused for a while is answered, and not asked for again.
+    config.default_retry = false;
     Client::try_from(config).expect("a client")
 }
 

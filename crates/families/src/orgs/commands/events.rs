@@ -38,11 +38,23 @@ pub struct Rebuilt {
     pub gaps: Vec<String>,
 }
 
-/// Plays events in their order. All that happens to what is told is told: nothing passes by itself.
-pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>) -> Rebuilt {
-    let mut rebuilt = Rebuilt::default();
-    let mut sequences: BTreeMap<(String, String, String), i64> = BTreeMap::new();
-    for event in events {
+/// Views as they are made from events, one after the other. All that happens to what is told is told: nothing passes by itself.
+#[derive(Debug, Default)]
+pub struct Rebuilding {
+    rebuilt: Rebuilt,
+    sequences: BTreeMap<(String, String, String), i64>,
+}
+
+impl Rebuilding {
+    /// A view as it was written down, before the events that are played.
+    pub fn begin_with(&mut self, kind: String, org: String, id: String, view: Value) {
+        let key = (kind, org, id);
+        self.sequences.insert(key.clone(), view["version"].as_i64().unwrap_or(0));
+        self.rebuilt.views.insert(key, view);
+    }
+
+    pub fn play(&mut self, event: &Value) {
+        let Rebuilding { rebuilt, sequences } = self;
         rebuilt.events += 1;
         let of = |field: &str| text(event, &[field]).to_owned();
         let key = (of("aggregate_type"), of("org_id"), of("aggregate_id"));
@@ -64,5 +76,15 @@ pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>) -> Rebuilt {
             sequences.retain(|(_, of, _), _| *of != org);
         }
     }
-    rebuilt
+
+    pub fn done(self) -> Rebuilt {
+        self.rebuilt
+    }
+}
+
+/// Plays events in their order, from the first one on.
+pub fn rebuild<'a>(events: impl IntoIterator<Item = &'a Value>) -> Rebuilt {
+    let mut rebuilding = Rebuilding::default();
+    events.into_iter().for_each(|event| rebuilding.play(event));
+    rebuilding.done()
 }

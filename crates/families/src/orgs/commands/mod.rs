@@ -24,14 +24,15 @@ use serde_json::Value;
 
 use crate::{Balances, World};
 pub(super) use apps::KEEPING_ENVS;
-pub use events::{DERIVED, Rebuilt, is_rebuilt, rebuild, state};
+pub use events::{DERIVED, Rebuilding, Rebuilt, is_rebuilt, rebuild, state};
 pub use instances::spec_hash;
 pub(super) use network::{no_ipv4, port_in_use};
 pub(super) use nodes::prefix_in_use;
 pub use problem::{Problem, RATE_LIMITED, Sort, quota_details};
 pub use sessions::STREAM_MS;
 pub(super) use sessions::{exec_room, has_passed, instance_stopped};
-pub use work::{Asking, Done, Outcome, Step, StepKind, row};
+pub use telling::LIMITS_TOLD;
+pub use work::{Asking, Done, Outcome, Step, StepKind, kind_word, row};
 
 use super::words::Violation;
 

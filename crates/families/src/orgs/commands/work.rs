@@ -165,9 +165,10 @@ fn without_spec(object: &Value) -> Value {
     Value::Object(fields.map(|(field, value)| (field.clone(), value.clone())).collect())
 }
 
-fn kind_word(plural: Plural) -> String {
+/// What events call a kind: `volume_attachment`.
+pub fn kind_word(kind: &str) -> String {
     let mut word = String::new();
-    for (place, c) in kind_of(plural).chars().enumerate() {
+    for (place, c) in kind.chars().enumerate() {
         if c.is_ascii_uppercase() && place > 0 {
             word.push('_');
         }
@@ -194,7 +195,7 @@ impl Asking<'_> {
     }
 
     pub fn load(&self, plural: Plural, name: &str) -> Result<Stored, Problem> {
-        self.find(plural, name).ok_or_else(|| Problem::not_found(&kind_word(plural).replace('_', " "), name))
+        self.find(plural, name).ok_or_else(|| Problem::not_found(&kind_word(kind_of(plural)).replace('_', " "), name))
     }
 
     /// The object that a command changes, at the version that was expected.
@@ -334,7 +335,7 @@ impl Asking<'_> {
         let mut told = json!({
             "occurred_at": time::text(self.around.now_ms),
             "occurred_at_ms": self.around.now_ms,
-            "aggregate_type": kind_word(plural),
+            "aggregate_type": kind_word(kind_of(plural)),
             "aggregate_id": name,
             "aggregate_seq": sequence,
             "event_type": event,
