@@ -68,6 +68,7 @@ const SHAPES: [Shape; 18] = [
             ("surge_policy", "string", "drain_first or reject, where it is not the tier's."),
             ("display_name", "string", "For people."),
             ("warned", "any", "By dimension, the percentage of its limit that usage was last told to have reached."),
+            ("limits_told", "any", "By dimension, the limit that was last told to be in force."),
             ("events_from", "integer", "Where its events begin: those before are of an earlier one of its name."),
             ("audit_from", "integer", "Where what was refused it begins."),
             VERSION_FIELD,
@@ -321,8 +322,8 @@ fn schema(kind: &str, about: &str) -> Value {
         "any" => json!({"description": about, "type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         "list" => json!({"description": about, "type": "array", "items": {"type": "string"}}),
         "integer" => json!({"description": about, "type": "integer", "format": "int64"}),
-        plain => json!({"description": about, "type": plain}),
         "number or word" => json!({"description": about, "x-kubernetes-int-or-string": true}),
+        plain => json!({"description": about, "type": plain}),
     }
 }
 

@@ -159,6 +159,15 @@ pub enum Source {
     Override,
 }
 
+impl Source {
+    pub fn word(self) -> &'static str {
+        match self {
+            Source::Tier => "tier",
+            Source::Override => "override",
+        }
+    }
+}
+
 /// The limits in force for one organization at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
@@ -277,15 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_tier_is_no_tier() {
-        let mut spec = tiers::built_in().remove(0).1;
-        spec["limits"].as_object_mut().unwrap().remove("max_volumes");
-        let errors = Tier::read(&spec).unwrap_err();
-        assert!(errors[0].to_string().starts_with("spec.limits.max_volumes: Required"), "{}", errors[0]);
-        assert!(Tier::read(&json!(null)).unwrap_err().len() >= 13);
-        let mut more = tiers::built_in().remove(0).1;
-        more["limits"]["max_pods"] = json!(1);
-    #[test]
     fn a_rate_of_events_is_a_number_or_a_word() {
         let with = |value: Value| {
             let mut spec = tiers::built_in().remove(0).1;
@@ -301,6 +301,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_incomplete_tier_is_no_tier() {
+        let mut spec = tiers::built_in().remove(0).1;
+        spec["limits"].as_object_mut().unwrap().remove("max_volumes");
+        let errors = Tier::read(&spec).unwrap_err();
+        assert!(errors[0].to_string().starts_with("spec.limits.max_volumes: Required"), "{}", errors[0]);
+        assert!(Tier::read(&json!(null)).unwrap_err().len() >= 13);
+        let mut more = tiers::built_in().remove(0).1;
+        more["limits"]["max_pods"] = json!(1);
         assert!(Tier::read(&more).is_err());
     }
 }

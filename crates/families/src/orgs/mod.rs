@@ -220,7 +220,6 @@ fn everything_of(plural: Plural, namespace: &str, view: &dyn View) -> Vec<Affect
     names.iter().map(place).map(Affected::Object).collect()
 }
 
-fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
 /// The same of volumes, of which there may be many: nothing of them is kept in mind but their names.
 fn volumes_of(namespace: &str, view: &dyn View) -> Vec<Affected> {
     let name = |volume: &Value| -> Parsed { Arc::new(text(volume, &["metadata", "name"]).to_owned()) };
@@ -229,6 +228,7 @@ fn volumes_of(namespace: &str, view: &dyn View) -> Vec<Affected> {
     names.map(|name| Affected::Object(Place::new(VOLUMES.resource(), namespace, name))).collect()
 }
 
+fn written(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     let is = |plural: Plural| plural.is(change.resource);
     if is(INSTANCES) {
         // The group it is of, and the one it was of.

@@ -36,7 +36,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         &[("tier", "string", true), ("reason", "string", true)]),
     endpoint("PUT", "/v1/orgs/{org}/policy", Run(Op::SetPolicy), Operator, ("update", "orgs", "policy"), "How commands are taken.",
         &[("reservations", "string", false), ("surge_policy", "string", false)]),
-    endpoint("PUT", "/v1/orgs/{org}/thresholds", Run(Op::TellThresholds), Operator, ("update", "orgs", "thresholds"), "Tells where usage came near to a limit, or went back from it.", NONE),
+    endpoint("PUT", "/v1/orgs/{org}/thresholds", Run(Op::TellThresholds), Operator, ("update", "orgs", "thresholds"), "Tells what changed by itself: usage that came near to a limit or went back from it, overrides that ended, other limits of the tier.", NONE),
     endpoint("GET", "/v1/orgs/{org}/quotas", Action::Quotas, Org, ("get", "orgs", "quotas"), "Limits of its own, and those in force.", NONE),
     endpoint("PUT", "/v1/orgs/{org}/quotas/{dimension}", Run(Op::SetQuota), Operator, ("update", "orgs", "quotas"), "Sets a limit of its own.",
         &[("limit", "any", true), ("reason", "string", true), ("expires_at", "string", false), ("ticket", "string", false)]),

@@ -16,6 +16,7 @@ mod problem;
 mod scale;
 mod sessions;
 mod storage;
+mod telling;
 mod work;
 
 use std::collections::BTreeMap;
@@ -148,7 +149,7 @@ fn made(op: Op, given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         Op::SetTier => operator::set_tier(given, asking),
         Op::SetQuota => operator::set_quota(given, asking),
         Op::DeleteQuota => operator::delete_quota(given, asking),
-        Op::TellThresholds => operator::tell_thresholds(given, asking),
+        Op::TellThresholds => telling::tell(given, asking),
         Op::SetPolicy => operator::set_policy(given, asking),
         Op::CreateApp => apps::create_app(given, asking),
         Op::DeleteApp => apps::delete_app(given, asking),

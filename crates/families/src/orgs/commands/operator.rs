@@ -4,12 +4,13 @@ use kinds::time;
 use serde_json::{Value, json};
 
 use super::super::dimensions::Dimension;
-use super::super::limits::{Cap, Source, SurgePolicy, read_cap};
+use super::super::limits::{Cap, Effective, SurgePolicy, read_cap};
 use super::super::names::*;
-use super::super::status::level;
+use super::super::status::Row;
 use super::super::{limits_of, numbers};
 use super::body::Body;
 use super::problem::Problem;
+use super::telling::{LIMITS_TOLD, all_told, told};
 use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
 use super::{Given, row};
 use crate::Place;
@@ -31,6 +32,9 @@ pub fn create_org(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     }
     if let Some(shown) = body.text("display_name")? {
         spec["display_name"] = json!(shown);
+    }
+    if let Ok(limits) = limits_of(&json!({"spec": spec}), asking.around.world, asking.around.now_ms) {
+        spec[LIMITS_TOLD] = all_told(&limits);
     }
     if asking.find(ORGS, name).is_some() {
         return Err(Problem::conflict("org_exists", format!("there is an organization {name:?} already")));
@@ -88,6 +92,14 @@ pub fn set_tier(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
     }
     let mut spec = stored.spec().clone();
     spec["tier"] = json!(tier);
+    // That the tier is another tells that its limits are; what changed by itself before is still to be told.
+    let limits = |spec: &Value| limits_of(&json!({"spec": spec}), asking.around.world, asking.around.now_ms).ok();
+    if let Some((before, then)) = limits(stored.spec()).zip(limits(&spec)) {
+        let known = stored.spec()[LIMITS_TOLD] == all_told(&before);
+        if known {
+            spec[LIMITS_TOLD] = all_told(&then);
+        }
+    }
     let payload = json!({
         "org_id": asking.org, "old_tier": old, "new_tier": tier, "reason": reason,
         "changed_at": time::text(asking.around.now_ms),
@@ -114,39 +126,6 @@ pub fn set_policy(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     let payload = json!({"reservations": spec["reservations"], "surge_policy": spec["surge_policy"]});
     let mut out = Outcome::new(Done::Changed);
     let object = asking.change(&mut out, &stored, spec, &[("org.policy_set", payload)]);
-    Ok(out.showing(&object))
-}
-
-/// Where usage came near to a limit, or went back from it, since that was last told.
-pub fn tell_thresholds(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
-    Body::of(given.body, &[])?;
-    let stored = asking.load_to_change(ORGS, asking.org)?;
-    let mut told = stored.spec()["warned"].as_object().cloned().unwrap_or_default();
-    let mut crossed = Vec::new();
-    for row in asking.usage() {
-        let before = told.get(row.dimension.name()).and_then(Value::as_i64).unwrap_or(0);
-        let now = level(&row, before);
-        if now == before {
-            continue;
-        }
-        match now {
-            0 => drop(told.remove(row.dimension.name())),
-            percent => drop(told.insert(row.dimension.name().into(), json!(percent))),
-        }
-        let payload = json!({
-            "dimension": row.dimension.name(), "threshold": before.max(now),
-            "direction": if now > before { "up" } else { "down" }, "percent": now,
-            "usage": numbers::shown(row.usage), "limit": row.limit.map(numbers::shown),
-        });
-        crossed.push(("org.quota_threshold_crossed", payload));
-    }
-    if crossed.is_empty() {
-        return Ok(Outcome::as_it_was(&stored));
-    }
-    let mut spec = stored.spec().clone();
-    spec["warned"] = Value::Object(told);
-    let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &crossed);
     Ok(out.showing(&object))
 }
 
@@ -203,52 +182,85 @@ pub fn delete_quota(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcom
     limit_changed(asking, &stored, spec, dimension, reason, body.text("ticket")?)
 }
 
-/// `org.quota_set`: who changed which limit from what to what, and how usage stood.
+/// Somebody changed a limit: that is told, and what is answered.
 fn limit_changed(
     asking: &mut Asking<'_>,
     stored: &Stored,
-    spec: Value,
+    mut spec: Value,
     dimension: Dimension,
     reason: &str,
     ticket: Option<&str>,
 ) -> Result<Outcome, Problem> {
     let now_ms = asking.around.now_ms;
-    let mut after = (*stored.object).clone();
-    after["spec"] = spec.clone();
-    let limits = |org: &Value| {
-        let limits = limits_of(org, asking.around.world, now_ms);
+    let limits = |spec: &Value| {
+        let limits = limits_of(&json!({"spec": spec}), asking.around.world, now_ms);
         limits.map_err(|errors| Problem::conflict("limits_unknown", kinds::field_error::join(&errors)))
     };
-    let (before, then) = (limits(&stored.object)?, limits(&after)?);
+    let (before, then) = (limits(stored.spec())?, limits(&spec)?);
+    if spec[LIMITS_TOLD].is_object() {
+        spec[LIMITS_TOLD][dimension.name()] = told(then.cap(dimension));
+    }
     let usage = asking.usage();
     let row = usage.iter().find(|row| row.dimension == dimension);
-    let over = match then.cap(dimension) {
-        Cap::Most(limit) => row.is_some_and(|row| row.usage > limit),
-        Cap::Unlimited | Cap::NotEnforced => false,
+    let own = |spec: &Value| spec["overrides"][dimension.name()]["limit"].clone();
+    let changed = LimitChange {
+        dimension,
+        old_limit: own(stored.spec()),
+        new_limit: own(&spec),
+        effective_before: before.cap(dimension).shown(),
+        then: &then,
+        row,
+        reason,
+        expires_at: spec["overrides"][dimension.name()]["expires_at"].clone(),
+        ticket,
     };
-    let own = |org: &Value| org["spec"]["overrides"][dimension.name()]["limit"].clone();
-    let source = if then.sources[dimension.at()] == Source::Override { "override" } else { "tier" };
-    let payload = json!({
-        "org_id": asking.org,
-        "dimension": dimension.name(),
-        "old_limit": own(&stored.object),
-        "new_limit": own(&after),
-        "effective_before": before.cap(dimension).shown(),
-        "effective_after": then.cap(dimension).shown(),
-        "limit_source_after": source,
-        "usage_at_change": row.map(|row| numbers::shown(row.usage)),
-        "reserved_at_change": row.map(|row| numbers::shown(row.reserved)),
-        "over_limit_after": over,
-        "reason": reason,
-        "expires_at": after["spec"]["overrides"][dimension.name()]["expires_at"],
-        "ticket": ticket,
-        "changed_at": time::text(now_ms),
-    });
+    let payload = changed.payload(asking.org, now_ms);
     let mut out = Outcome::new(Done::Changed);
     let object = asking.change(&mut out, stored, spec, &[("org.quota_set", payload.clone())]);
     out.body = payload;
     out.body["version"] = row_version(&object);
     Ok(out)
+}
+
+/// A limit that is another one now.
+pub(super) struct LimitChange<'a> {
+    pub dimension: Dimension,
+    /// What an operator had said, and says.
+    pub old_limit: Value,
+    pub new_limit: Value,
+    pub effective_before: Value,
+    pub then: &'a Effective,
+    pub row: Option<&'a Row>,
+    pub reason: &'a str,
+    pub expires_at: Value,
+    pub ticket: Option<&'a str>,
+}
+
+impl LimitChange<'_> {
+    /// `org.quota_set`: which limit went from what to what, why, and how usage stood.
+    pub fn payload(self, org: &str, now_ms: i64) -> Value {
+        let LimitChange { dimension, then, row, .. } = self;
+        let over = match then.cap(dimension) {
+            Cap::Most(limit) => row.is_some_and(|row| row.usage > limit),
+            Cap::Unlimited | Cap::NotEnforced => false,
+        };
+        json!({
+            "org_id": org,
+            "dimension": dimension.name(),
+            "old_limit": self.old_limit,
+            "new_limit": self.new_limit,
+            "effective_before": self.effective_before,
+            "effective_after": then.cap(dimension).shown(),
+            "limit_source_after": then.sources[dimension.at()].word(),
+            "usage_at_change": row.map(|row| numbers::shown(row.usage)),
+            "reserved_at_change": row.map(|row| numbers::shown(row.reserved)),
+            "over_limit_after": over,
+            "reason": self.reason,
+            "expires_at": self.expires_at,
+            "ticket": self.ticket,
+            "changed_at": time::text(now_ms),
+        })
+    }
 }
 
 fn row_version(object: &Value) -> Value {

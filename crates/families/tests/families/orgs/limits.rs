@@ -131,6 +131,71 @@ fn an_override_ends_by_itself() {
 }
 
 #[test]
+fn limits_that_change_by_themselves_are_told_once() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    apps(&mut platform, &["a", "b"]);
+    let told = |platform: &mut Platform| {
+        let done = platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap();
+        let set = done.events.iter().filter(|event| event["event_type"] == "org.quota_set");
+        let fields =
+            ["dimension", "old_limit", "new_limit", "effective_before", "effective_after", "limit_source_after"];
+        let row = |event: &Value| json!(fields.map(|field| event["payload"][field].clone()));
+        set.map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut platform), Vec::<Value>::new(), "nothing has changed");
+    // A tier that is edited, up, down, and to no limit at all.
+    for (apps, said) in [
+        (json!(9), json!(["max_apps", null, null, 3, 9, "tier"])),
+        (json!(1), json!(["max_apps", null, null, 9, 1, "tier"])),
+        (json!("unlimited"), json!(["max_apps", null, null, 1, null, "tier"])),
+        (json!(3), json!(["max_apps", null, null, null, 3, "tier"])),
+    ] {
+        let mut spec = tiers::built_in().remove(0).1;
+        spec["limits"]["max_apps"] = apps;
+        platform.set_tier("free", spec);
+        assert_eq!(told(&mut platform), [said]);
+        assert_eq!(told(&mut platform), Vec::<Value>::new());
+    }
+    // What somebody says is told when it is said, and its end when it ends.
+    let ends = kinds::time::text(platform.now_ms + 60_000);
+    let body = json!({"limit": 5, "reason": "a fair", "expires_at": ends});
+    platform.run("acme", Op::SetQuota, &[("dimension", "max_apps")], body).unwrap();
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    platform.pass(59_999);
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    platform.pass(1);
+    // Others that are changed meanwhile do not hide it.
+    platform.limit("acme", "max_envs", 1);
+    assert_eq!(told(&mut platform), [json!(["max_apps", 5, null, 5, 3, "tier"])]);
+    let org = platform.get(ORGS, "acme", "acme").unwrap();
+    assert!(org["spec"]["overrides"].get("max_apps").is_none(), "{org}");
+    // Another tier tells it all with one event.
+    platform.run("acme", Op::SetTier, &[], json!({"tier": "standard", "reason": "paid"})).unwrap();
+    assert_eq!(told(&mut platform), Vec::<Value>::new());
+    assert_eq!(platform.rebuilt().views, platform.live());
+    assert!(platform.rebuilt().gaps.is_empty(), "{:?}", platform.rebuilt().gaps);
+}
+
+/// As an earlier version left it: its limits were never told, so that nothing but an override's end is news.
+#[test]
+fn an_organization_of_an_earlier_version_is_told_what_ends() {
+    let mut platform = Platform::new();
+    platform.with_org("acme", "free");
+    let key = ObjectKey::new(ORGS.resource(), "acme", "acme");
+    let mut old = (*platform.get(ORGS, "acme", "acme").unwrap()).clone();
+    old["spec"].as_object_mut().unwrap().remove(LIMITS_TOLD);
+    old["spec"]["overrides"] = json!({"max_apps": {"limit": 7, "expires_at": "2020-01-01T00:00:00Z"}});
+    let draft = Draft::new(old).unwrap();
+    platform.write(key, WriteKind::Update { draft, expect: Expect::default(), status: false }, service()).unwrap();
+    let done = platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap();
+    let set: Vec<_> = done.events.iter().map(|event| &event["payload"]).collect();
+    assert_eq!(set.len(), 1, "{set:?}");
+    assert_eq!(json!([set[0]["effective_before"], set[0]["effective_after"]]), json!([7, 3]));
+    assert!(platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap().events.is_empty());
+}
+
+#[test]
 fn an_override_for_snapshots_ends_for_every_volume() {
     let mut platform = Platform::new();
     platform.with_org("acme", "free");
