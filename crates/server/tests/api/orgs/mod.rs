@@ -6,6 +6,7 @@ mod every;
 mod expressions;
 mod keys;
 mod limits;
+mod races;
 mod told;
 
 use http::{Request, StatusCode};
