@@ -28,6 +28,11 @@ pub const SEEDS: u64 = 1 << 32;
 const HERE: [&str; 4] = ["acme", "acme", "acme", "umbrella"];
 const DRAIN: [&str; 3] = ["scale_down", "rollout_replace", "node_draining"];
 
+/// Keys of commands; the last one is soon forgotten.
+const KEYS: [&str; 4] = ["key-a", "key-b", "key-c", SHORT_LIVED];
+const SHORT_LIVED: &str = "key-short";
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// Stored objects as commands look at them.
 struct Known<'a>(&'a Durable);
 
@@ -164,7 +169,14 @@ impl Script<'_> {
         let (app, env) = (self.one_of(&["shop", "blog"]), self.one_of(&["prod", "test"]));
         let path = [("app", app), ("env", env)];
         let volume = self.some(VOLUMES, org);
-        match self.rng.below(18) {
+        match self.rng.below(20) {
+            18 => {
+                let route = self.some(ROUTES, org);
+                let path = [path[0], path[1], ("route", route.as_str())];
+                let body = json!({"ipv4_required": self.chance(2)});
+                self.command(org, Op::UpdateRoute, &path, body);
+            }
+            19 => self.command(org, Op::TellThresholds, &[], Value::Null),
             13 => {
                 let value = json!({"secrets": {self.one_of(&["A", "B"]): "x"}});
                 self.command(org, Op::SetSecrets, &path, value);
@@ -352,6 +364,9 @@ impl Script<'_> {
             path: path.iter().map(|(name, value)| (*name, (*value).to_owned())).collect::<BTreeMap<_, _>>(),
             body: &body,
         };
+        let request = self.rng.draw().to_string();
+        let has_key = !org.is_empty() && op != Op::CreateOrg && self.chance(4);
+        let key = has_key.then(|| self.one_of(&KEYS));
         // Some surge, and some would rather not try.
         let surges_max = if self.chance(3) { 0 } else { usize::MAX };
         // The server's clock does not go back while it runs.
@@ -367,11 +382,32 @@ impl Script<'_> {
             journals_from: [0; 2],
         };
         let mut asking =
-            Asking { org, actor: &actor, request_id: "", idempotency_key: None, expected_version: None, around };
+            Asking { org, actor: &actor, request_id: &request, idempotency_key: key, expected_version: None, around };
         let outcome = run(op, &given, &mut asking);
-        if let Ok(outcome) = outcome {
+        if let Ok(mut outcome) = outcome {
+            if let Some(key) = key {
+                // Who finds it knows that it was done. What takes several steps is remembered with the last, and told with all.
+                if outcome.goes_on || self.seen.get(GROUP, IDEMPOTENCY_KEYS.1, org, key).is_some() {
+                    return;
+                }
+                outcome.steps.push(self.key_step(org, key, now_ms));
+            }
             self.ask_for(&outcome);
         }
+    }
+
+    /// What remembers that a command was done under a key.
+    fn key_step(&mut self, org: &str, key: &str, now_ms: i64) -> Step {
+        let uid = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw());
+        let life_ms = if key == SHORT_LIVED { 60_000 } else { 1000 * DAY_MS };
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind_of(IDEMPOTENCY_KEYS),
+            "metadata": {"name": key, "namespace": org, "uid": kinds::uid::text(ledger::SubjectId(uid)),
+                "creationTimestamp": kinds::time::text(now_ms)},
+            "spec": {"request_hash": "x", "status": 200, "answer": {}, "expires_at_ms": now_ms + life_ms},
+        });
+        let place = families::Place::new(IDEMPOTENCY_KEYS.resource(), org, key);
+        Step { place, kind: StepKind::Create, object }
     }
 
     fn ask_for(&mut self, outcome: &Outcome) {
@@ -379,9 +415,27 @@ impl Script<'_> {
         let Some((key, verb)) = parts.next() else { return };
         let entries = outcome.events.iter().map(Value::to_string).collect();
         let together = Some(Together { others: parts.collect(), entries });
-        let now_ms = self.now_ms;
-        self.requests.push(Request { key, verb, together, dry_run: false, at_once: true, now_ms, is_service: true });
+        let (now_ms, dry_run) = (self.now_ms, self.chance(12));
+        self.requests.push(Request { key, verb, together, dry_run, at_once: true, now_ms, is_service: true });
     }
+}
+
+/// Nothing is done twice under a key that is remembered. With an organization its keys go.
+fn judge_keys(events: &[Value]) -> Result<(), String> {
+    let mut done: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
+    for event in events {
+        let org = event["org_id"].as_str().unwrap_or_default();
+        if event["event_type"] == "org.deleted" {
+            done.retain(|(of, _), _| *of != org);
+            continue;
+        }
+        let Some(key) = event["idempotency_key"].as_str().filter(|key| *key != SHORT_LIVED) else { continue };
+        let request = &event["request_id"];
+        if *done.entry((org, key)).or_insert(request) != request {
+            return Err(format!("C1: two commands were done under the key {key} of {org}: {event}"));
+        }
+    }
+    Ok(())
 }
 
 /// The views are what the events tell, and no event is missing.
@@ -396,6 +450,7 @@ pub fn judge_views(durable: &Durable) -> Result<(), String> {
     if !gaps.is_empty() {
         return Err(format!("C1: events are missing: {gaps:?}"));
     }
+    judge_keys(&events)?;
     let mut live = BTreeMap::new();
     for (kind, plural) in KINDS.iter().filter(|(_, plural)| is_rebuilt(*plural)) {
         for kept in durable.of(GROUP, plural.1) {
