@@ -22,7 +22,7 @@ const HOUR_MS: i64 = 60 * 60 * 1000;
 /// How long what a tier says is believed.
 const KNOWN_MS: i64 = 10 * 1000;
 /// What one author may have told who speaks for a part of the platform, such as the agent of a node.
-const REPORTS: EventBytes = EventBytes(Some(1 << 30));
+const REPORTS: EventBytes = EventBytes(Some(256 << 20));
 /// Those that are kept in mind before the ones are forgotten that have all of their hour left.
 const KEPT_MAX: usize = 4096;
 

@@ -16,7 +16,7 @@ async fn of_two_that_race_one_wins_and_the_other_is_told_why() {
     }
     platform.limit("max_instances", 5).await;
     let mut won = [0, 0];
-    for round in 0..150 {
+    for round in 0..400 {
         let wanted = [3 + platform.random(3), 3 + platform.random(3)];
         let moments = [platform.random(800), platform.random(800)].map(Duration::from_micros);
         let client = platform.client.clone();
