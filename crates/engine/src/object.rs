@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use families::Parsed;
@@ -92,6 +92,8 @@ pub struct Object {
     made: OnceLock<Box<Parsed>>,
     /// The same as a tree, for objects that admission reads again and again.
     tree: OnceLock<Arc<Value>>,
+    /// The tree that it was written from, for as long as the engine remembers it.
+    written: OnceLock<Weak<Value>>,
 }
 
 impl Object {
@@ -102,7 +104,17 @@ impl Object {
         labels: Box<[(Box<str>, Box<str>)]>,
         json: Bytes,
     ) -> Self {
-        Self { key, uid, revision, born, labels, json, made: OnceLock::new(), tree: OnceLock::new() }
+        Self {
+            key,
+            uid,
+            revision,
+            born,
+            labels,
+            json,
+            made: OnceLock::new(),
+            tree: OnceLock::new(),
+            written: OnceLock::new(),
+        }
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
@@ -154,6 +166,21 @@ impl Object {
     /// What a family makes of it, made once. An object belongs to one family, which always makes the same.
     pub fn parsed(&self, make: &dyn Fn(&Value) -> Parsed) -> Parsed {
         Parsed::clone(self.made.get_or_init(|| Box::new(make(&self.value()))))
+    }
+
+    /// It was written from this tree, which somebody keeps.
+    pub(crate) fn written_from(&self, tree: &Arc<Value>) {
+        let _ = self.written.set(Arc::downgrade(tree));
+    }
+
+    /// [`Object::value`], or the very tree that it was written from where that is remembered: whoever changes an object again does
+    /// not read it again.
+    pub fn recent(&self) -> Arc<Value> {
+        self.remembered().unwrap_or_else(|| Arc::new(self.value()))
+    }
+
+    pub(crate) fn remembered(&self) -> Option<Arc<Value>> {
+        self.written.get().and_then(Weak::upgrade)
     }
 
     /// [`Object::value`], kept for the next who asks. For kinds of which there are few: a tree takes several times the

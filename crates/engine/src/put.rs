@@ -55,6 +55,7 @@ impl Engine {
         value["metadata"]["resourceVersion"] = Value::String(object.revision.to_string());
         let tree = Arc::new(value);
         if is_changed && self.shaped.contains(&object.key.resource) {
+            object.written_from(&tree);
             self.trees.get_mut().keep(object, tree.clone());
         }
         tree

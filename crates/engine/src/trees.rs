@@ -85,7 +85,7 @@ impl Gathered {
 impl Engine {
     /// A stored object as a tree: as it was when it was written, where that is remembered.
     pub(crate) fn tree_of(&self, object: &Object) -> Arc<Value> {
-        let known = self.trees.borrow().get(object);
+        let known = object.remembered().or_else(|| self.trees.borrow().get(object));
         known.unwrap_or_else(|| Arc::new(object.value()))
     }
 }
@@ -140,6 +140,20 @@ mod tests {
         }
         trees.forget(&object("same", 1).key);
         assert_eq!((trees.kept.len(), trees.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_tree_is_lent_for_as_long_as_it_is_kept() {
+        let (object, mut trees) = (object("a", 1), Trees::default());
+        let tree = Arc::new(object.value());
+        object.written_from(&tree);
+        trees.keep(&object, tree.clone());
+        assert!(Arc::ptr_eq(&object.recent(), &tree));
+        let read = Value::clone(&tree);
+        drop(tree);
+        trees.forget(&object.key);
+        assert!(object.remembered().is_none());
+        assert_eq!(*object.recent(), read);
     }
 
     #[test]

@@ -414,7 +414,7 @@ impl World for CacheWorld<'_> {
 
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
-        self.0.get(&key).map(|object| Arc::new(object.value()))
+        self.0.get(&key).map(|object| object.recent())
     }
 
     fn parsed_one(
