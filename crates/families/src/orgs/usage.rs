@@ -156,7 +156,8 @@ fn take_records(subject: &Subject<'_>, spec: &Value, out: &mut Verdict) -> Resul
     } else {
         return Ok(());
     }
-    let bytes = i64::try_from(spec.to_string().len()).map_err(|_| "it is too long")?;
+    let text = serde_json::to_vec(spec).map_err(|error| error.to_string())?;
+    let bytes = i64::try_from(text.len()).map_err(|_| "it is too long")?;
     out.charge(RECORD_BYTES_AT, Amount::from_units(bytes), Format::DecimalSi);
     Ok(())
 }

@@ -23,7 +23,7 @@ use super::budget;
 use super::denials::Tried;
 use super::key::Key;
 use super::problem::Failure;
-use super::{Call, document};
+use super::{Call, document, text_of, written};
 use crate::api::{CacheWorld, Parts};
 use crate::authz::Attributes;
 use crate::core::{
@@ -49,13 +49,13 @@ fn status_of(done: Done) -> StatusCode {
     }
 }
 
-fn answered(status: StatusCode, body: &Value) -> Response<Body> {
+fn answered(status: StatusCode, text: Vec<u8>) -> Response<Body> {
     if status == StatusCode::NO_CONTENT {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = status;
         return response;
     }
-    document(status, body)
+    written(status, text)
 }
 
 /// The version that a request wants to change: `If-Match: "3"`.
@@ -122,7 +122,7 @@ fn may_report(parts: &Parts, call: &Call, op: Op) -> Result<(), Failure> {
 fn replayed(call: &Call, key: &Key, org: &str) -> Result<Option<Response<Body>>, Failure> {
     let known = key.known(&call.api.parts().cache, org, call.api.moment_ms())?;
     let Some((status, body)) = known else { return Ok(None) };
-    let mut response = answered(status, &body);
+    let mut response = answered(status, text_of(&body));
     response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
     Ok(Some(response))
 }
@@ -148,18 +148,18 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
             }
             Err(problem) => return Err(problem.into()),
         };
-        let status = status_of(outcome.done);
+        let (status, text) = (status_of(outcome.done), text_of(&outcome.body));
         // That nothing was to be done is remembered, too: sent again later, it is not to undo what others did.
         if let Some(key) = key.filter(|_| !outcome.goes_on) {
-            let step = key.step(org, Uuid::new_v4().hyphenated().to_string(), now_ms, status, &outcome);
-            outcome.steps.push(step);
+            let uid = Uuid::new_v4().hyphenated().to_string();
+            outcome.steps.push(key.step(org, uid, now_ms, status, std::mem::take(&mut outcome.body)));
         }
         if outcome.steps.is_empty() && outcome.done == Done::AsItWas {
-            return Ok(answered(status, &outcome.body));
+            return Ok(answered(status, text));
         }
         match submit(parts, call, &mut outcome, now_ms).await? {
             Ok(()) if call.is_dry_run() => {
-                let events: Vec<&Value> = outcome.events.iter().map(|event| &event["event_type"]).collect();
+                let events: Vec<&str> = outcome.events.iter().map(|told| told.event_type.as_str()).collect();
                 return Ok(document(
                     StatusCode::OK,
                     &json!({"dry_run": true, "would": outcome.body, "events": events}),
@@ -169,11 +169,11 @@ async fn rounds(parts: &Arc<Parts>, call: &Call, op: Op, key: Option<&Key>) -> R
                 if op == Op::AllocateInstance {
                     placed(parts, call, now_ms);
                 }
-                outcome.events.iter().for_each(|event| parts.metrics.orgs.told(event));
+                outcome.events.iter().for_each(|told| parts.metrics.orgs.told(told));
                 if outcome.goes_on {
                     continue;
                 }
-                return Ok(answered(status, &outcome.body));
+                return Ok(answered(status, text));
             }
             // Somebody was faster: the command is made again from what is there now.
             Err(
@@ -277,12 +277,12 @@ async fn submit(
     outcome: &mut Outcome,
     now_ms: i64,
 ) -> Result<Result<(), Refused>, Failure> {
-    let bytes: usize = outcome.lines.iter().map(Vec::len).sum();
+    let bytes: usize = outcome.events.iter().map(|told| told.line.len()).sum();
     if bytes > 0 {
         budget::check(parts, call)?;
     }
     let writes = std::mem::take(&mut outcome.steps).into_iter().map(write_of).collect::<Result<Vec<_>, _>>()?;
-    let entries = std::mem::take(&mut outcome.lines).into_iter().map(|line| (Journal::EVENTS, line)).collect();
+    let entries = outcome.events.iter().map(|told| (Journal::EVENTS, told.line.clone())).collect();
     let writes = Writes { writes, dry_run: call.is_dry_run(), now_ms, origin: origin(call.number) };
     let written = write_all(parts, WriteAll { writes, entries }).await?;
     if written.is_ok() {
@@ -475,7 +475,7 @@ pub async fn heartbeat(parts: &Arc<Parts>, call: &Call) -> Result<Response<Body>
         let writes = vec![(key.clone(), WriteKind::Update { draft, expect, status: true })];
         let writes = Writes { writes, dry_run: false, now_ms, origin: origin(call.number) };
         match write_all(parts, WriteAll { writes, entries: Vec::new() }).await? {
-            Ok(()) => return Ok(answered(StatusCode::NO_CONTENT, &Value::Null)),
+            Ok(()) => return Ok(answered(StatusCode::NO_CONTENT, Vec::new())),
             Err(Refused::Conflict { .. } | Refused::UidMismatch { .. } | Refused::NotFound) => {}
             Err(other) => return Err(failure(other)),
         }

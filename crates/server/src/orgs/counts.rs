@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use families::metrics::{Metric, Samples};
-use families::orgs::commands::Op;
+use families::orgs::commands::{Op, Told};
 use families::orgs::dimensions::{COUNT, Dimension};
 use kinds::fields::text;
-use serde_json::Value;
 
 use super::table::{Action, ENDPOINTS};
 use crate::metrics::{Counter, Histogram};
@@ -91,14 +90,18 @@ impl Counts {
     }
 
     /// Counts what an event tells, once it is durable.
-    pub fn told(&self, event: &Value) {
+    pub fn told(&self, told: &Told) {
         let place = |words: &[&str], word: &str| words.iter().position(|one| *one == word);
-        match text(event, &["event_type"]) {
-            "instance.desired_state_changed" if event["new"]["desired_state"] == "draining" => {
-                let reason = place(&REASONS, text(event, &["payload", "reason"]));
-                self.drains[reason.unwrap_or(REASONS.len() - 1)].add(1);
+        match told.event_type.as_str() {
+            "instance.desired_state_changed" => {
+                let event = told.read();
+                if event["new"]["desired_state"] == "draining" {
+                    let reason = place(&REASONS, text(&event, &["payload", "reason"]));
+                    self.drains[reason.unwrap_or(REASONS.len() - 1)].add(1);
+                }
             }
             "deploy.status_changed" => {
+                let event = &told.read();
                 let own = event["new"]["processes"].as_object().into_iter().flatten();
                 let modes: Vec<&str> = own.map(|(_, process)| text(process, &["mode"])).collect();
                 let mode = MODES.iter().position(|mode| modes.contains(mode)).unwrap_or(MODES.len() - 1);
@@ -184,7 +187,8 @@ mod tests {
             deploy("rolling", "drain_first", "reason=no_capacity_memory; web"),
             deploy("succeeded", "", ""),
         ] {
-            counts.told(&event);
+            let event_type = text(&event, &["event_type"]).to_owned();
+            counts.told(&Told { event_type, line: event.to_string().into_bytes() });
         }
         let mut out = Samples::default();
         counts.sample(&mut out);

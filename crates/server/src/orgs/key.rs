@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aws_lc_rs::hmac;
 use families::Place;
-use families::orgs::commands::{Outcome, Step, StepKind};
+use families::orgs::commands::{Step, StepKind};
 use families::orgs::names::{GROUP, IDEMPOTENCY_KEYS, VERSION, kind_of};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -37,7 +37,8 @@ fn hex(seal: &hmac::Key, parts: &[&[u8]]) -> String {
         bytes.extend_from_slice(&part.len().to_le_bytes());
         bytes.extend_from_slice(part);
     }
-    hmac::sign(seal, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]));
+    hmac::sign(seal, &bytes).as_ref().iter().flat_map(digits).collect()
 }
 
 impl Key {
@@ -73,14 +74,16 @@ impl Key {
     }
 
     /// The row that remembers it, written with the command.
-    pub fn step(&self, org: &str, uid: String, now_ms: i64, status: StatusCode, outcome: &Outcome) -> Step {
-        let object = json!({
+    pub fn step(&self, org: &str, uid: String, now_ms: i64, status: StatusCode, answer: Value) -> Step {
+        let mut object = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind_of(IDEMPOTENCY_KEYS),
             "metadata": {"name": self.name, "namespace": org, "uid": uid,
                 "creationTimestamp": kinds::time::text(now_ms)},
-            "spec": {"request_hash": self.request_hash, "status": status.as_u16(), "answer": outcome.body,
+            "spec": {"request_hash": self.request_hash, "status": status.as_u16(),
                 "expires_at_ms": now_ms.saturating_add(KEY_MS)},
         });
+        // It is long, and handed over: the macro would copy it.
+        object["spec"]["answer"] = answer;
         let place = Place::new(IDEMPOTENCY_KEYS.resource(), org, &self.name);
         Step { place, kind: StepKind::Create, object }
     }

@@ -177,7 +177,16 @@ pub async fn answer(
 
 /// A document that is no problem.
 fn document(status: StatusCode, value: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(value.to_string()));
+    written(status, text_of(value))
+}
+
+fn text_of(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).expect("a value is JSON")
+}
+
+/// The same of what is text already.
+fn written(status: StatusCode, text: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);

@@ -413,7 +413,7 @@ impl Script<'_> {
     fn ask_for(&mut self, outcome: &Outcome) {
         let mut parts = outcome.steps.iter().map(|step| (ObjectKey::from(step.place.clone()), verb_of(step)));
         let Some((key, verb)) = parts.next() else { return };
-        let entries = outcome.events.iter().map(Value::to_string).collect();
+        let entries = outcome.events.iter().map(|told| String::from_utf8_lossy(&told.line).into_owned()).collect();
         let together = Some(Together { others: parts.collect(), entries });
         let (now_ms, dry_run) = (self.now_ms, self.chance(12));
         self.requests.push(Request { key, verb, together, dry_run, at_once: true, now_ms, is_service: true });

@@ -28,8 +28,8 @@ pub fn create_app(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
         return Err(Problem::conflict("app_name_exists", format!("there is an app {name:?} already")));
     }
     let mut out = Outcome::new(Done::Created);
-    let object = asking.create(&mut out, APPS, name, json!({"app": name}), "app.created", json!({"name": name}));
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, APPS, name, json!({"app": name}), "app.created", json!({"name": name}));
+    Ok(out.showing(row))
 }
 
 pub fn delete_app(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -92,12 +92,12 @@ pub fn create_release(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
     let spec = json!({"app": app.name, "number": number, "processes": processes});
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"number": number, "process_types": processes.keys().collect::<Vec<_>>()});
-    let object = asking.create(&mut out, RELEASES, &name, spec, "release.created", payload);
+    let row = asking.create(&mut out, RELEASES, &name, spec, "release.created", payload);
     // A number is given once, whoever deletes the release meanwhile; and none comes to an app that goes.
     let mut numbered = app.spec().clone();
     numbered["releases"] = json!(number);
     asking.change(&mut out, &app, numbered, &[("app.release_numbered", json!({"number": number}))]);
-    Ok(out.showing(&object))
+    Ok(out.showing(row))
 }
 
 /// What one instance of a process type takes, with what runs it: the numbers of this moment stay those of the release.
@@ -184,8 +184,8 @@ pub fn create_env(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
         "changed_seq": asking.around.now_ms,
     });
     let mut out = Outcome::new(Done::Created);
-    let object = asking.create(&mut out, ENVS, &name, spec, "env.created", json!({"app": app.name, "name": env}));
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, ENVS, &name, spec, "env.created", json!({"app": app.name, "name": env}));
+    Ok(out.showing(row))
 }
 
 /// What an environment is not deleted with.

@@ -233,10 +233,10 @@ fn begin(
         "started_at_ms": asking.around.now_ms, "env_version": env_version,
     });
     let payload = json!({"release": release, "kind": kind, "message": message});
-    let object = asking.create(&mut out, DEPLOYS, &deploy, body, "deploy.created", payload);
+    let row = asking.create(&mut out, DEPLOYS, &deploy, body, "deploy.created", payload);
     asking.change(&mut out, stored, spec, &events);
     forget_old(asking, &mut out, &stored.name);
-    Ok(out.showing(&object))
+    Ok(out.showing(row))
 }
 
 /// Which way it goes and, where it cannot surge, for which limit.
@@ -311,8 +311,8 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
         change_rollout(asking, &mut out, &stored, ("env.rollout_downgraded", payload), slow);
     }
     let payload = json!({"old": was, "new": state, "mode": mode});
-    let object = asking.change(&mut out, &stored, spec, &[("deploy.status_changed", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("deploy.status_changed", payload)]);
+    Ok(out.showing(row))
 }
 
 /// Changes what an environment's process types say of one rollout.

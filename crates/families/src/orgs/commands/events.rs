@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kinds::fields::text;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use super::super::names::*;
@@ -19,6 +20,64 @@ pub fn state(object: &Value) -> Value {
             Value::Object(own.map(|(field, value)| (field.clone(), value.clone())).collect())
         }
         other => other.cloned().unwrap_or(Value::Null),
+    }
+}
+
+/// The same, to be written down without a copy of it.
+pub struct State<'a>(pub &'a Value);
+
+impl Serialize for State<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(spec) = self.0.get("spec") else { return serializer.serialize_unit() };
+        let Value::Object(fields) = spec else { return spec.serialize(serializer) };
+        let mut told = serializer.serialize_map(None)?;
+        for (field, value) in fields.iter().filter(|(field, _)| !DERIVED.contains(&field.as_str())) {
+            told.serialize_entry(field, value)?;
+        }
+        told.end()
+    }
+}
+
+/// One change of one aggregate, in the order in which its fields are written.
+#[derive(serde::Serialize)]
+pub struct Event<'a> {
+    pub actor_id: &'a str,
+    pub actor_type: &'a str,
+    pub aggregate_id: &'a str,
+    pub aggregate_seq: i64,
+    pub aggregate_type: &'a str,
+    pub app_id: Option<&'a Value>,
+    pub correlation_id: Option<&'a str>,
+    pub env_id: Option<&'a Value>,
+    pub event_type: &'a str,
+    pub event_version: i64,
+    pub idempotency_key: Option<&'a str>,
+    pub new: Option<State<'a>>,
+    pub occurred_at: &'a str,
+    pub occurred_at_ms: i64,
+    pub old: Option<State<'a>>,
+    pub org_id: Option<&'a str>,
+    pub payload: &'a Value,
+    pub request_id: &'a str,
+}
+
+impl Event<'_> {
+    pub fn written(&self) -> Told {
+        let line = serde_json::to_vec(self).expect("fields that have names are JSON");
+        Told { event_type: self.event_type.to_owned(), line }
+    }
+}
+
+/// An event as it is written down.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub event_type: String,
+    pub line: Vec<u8>,
+}
+
+impl Told {
+    pub fn read(&self) -> Value {
+        serde_json::from_slice(&self.line).unwrap_or_default()
     }
 }
 

@@ -84,8 +84,8 @@ pub fn allocate(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         "instance_id": name, "node_id": node, "desired_state": "running", "release_id": process["release"],
         "resources_snapshot": resources, "overlay_ipv6": spec["overlay_ipv6"], "spec_hash": spec["spec_hash"],
     });
-    let object = asking.create(&mut out, INSTANCES, &name, spec, "instance.allocated", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, INSTANCES, &name, spec, "instance.allocated", payload);
+    Ok(out.showing(row))
 }
 
 /// What instances of a group have in common: one that differs is replaced. A release never changes, so its name says it all.
@@ -128,8 +128,8 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
         return Err(Problem::conflict("instance_stopped", "an instance that is stopped stays so"));
     }
     let mut out = Outcome::new(Done::Changed);
-    let object = change_state(asking, &mut out, &stored, state, reason);
-    Ok(out.showing(&object))
+    let row = change_state(asking, &mut out, &stored, state, reason);
+    Ok(out.showing(row))
 }
 
 /// What the node says of it. It changes no usage: only what is wanted counts.
@@ -170,8 +170,8 @@ pub fn report(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pro
     }
     let payload = json!({"old": was, "new": status, "reason": reason});
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("instance.status_changed", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("instance.status_changed", payload)]);
+    Ok(out.showing(row))
 }
 
 /// An instance that is to be stopped, and has, is forgotten.

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{Balances, World};
 pub(super) use apps::KEEPING_ENVS;
-pub use events::{DERIVED, Rebuilding, Rebuilt, is_rebuilt, rebuild, state};
+pub use events::{DERIVED, Rebuilding, Rebuilt, Told, is_rebuilt, rebuild, state};
 pub use instances::spec_hash;
 pub(super) use network::{no_ipv4, port_in_use};
 pub(super) use nodes::prefix_in_use;
@@ -131,9 +131,8 @@ pub const EVENT_BYTES_MAX: usize = 192 * 1024;
 
 /// What a command comes to.
 pub fn run(op: Op, given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
-    let mut outcome = made(op, given, asking)?;
-    outcome.lines = outcome.events.iter().map(|event| event.to_string().into_bytes()).collect();
-    match outcome.lines.iter().map(Vec::len).max() {
+    let outcome = made(op, given, asking)?;
+    match outcome.events.iter().map(|told| told.line.len()).max() {
         Some(bytes) if bytes > EVENT_BYTES_MAX => {
             let why = format!("what it changes takes {bytes} bytes to tell, and there may be {EVENT_BYTES_MAX}");
             Err(Problem::invalid("body", why))

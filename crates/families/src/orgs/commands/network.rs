@@ -44,11 +44,11 @@ pub fn create_route(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcom
     });
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"hostname": hostname, "listen_port": port, "ipv4_required": ipv4_required});
-    let object = asking.create(&mut out, ROUTES, &route, spec, "route.created", payload);
+    let row = asking.create(&mut out, ROUTES, &route, spec, "route.created", payload);
     if !hostname.is_empty() {
         asking.create_quietly(&mut out, HOSTNAMES, &hostname, json!({"org": asking.org, "route": route}));
     }
-    Ok(out.showing(&object))
+    Ok(out.showing(row))
 }
 
 /// A name that two routes have no two ways to write: lower case, without the dot at its end.
@@ -128,8 +128,8 @@ pub fn update_route(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcom
     }
     let payload = json!({"ipv4_required": spec["ipv4_required"], "target_port": spec["target_port"]});
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("route.updated", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("route.updated", payload)]);
+    Ok(out.showing(row))
 }
 
 /// The hostname is free as soon as the route is gone.
@@ -166,8 +166,8 @@ pub fn set_ipv4(given: &Given<'_>, asking: &mut Asking<'_>, enabled: bool) -> Re
     let event = if enabled { "env.ipv4_addon_enabled" } else { "env.ipv4_addon_disabled" };
     let payload = spec["ipv4"].clone();
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[(event, payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[(event, payload)]);
+    Ok(out.showing(row))
 }
 
 #[cfg(test)]

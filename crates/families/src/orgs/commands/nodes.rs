@@ -29,7 +29,7 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         "addresses_max": body.whole("addresses_max", 0, 65_535)?.unwrap_or(65_535),
     });
     let mut out = Outcome::new(Done::Created);
-    let object = match stored {
+    let row = match stored {
         None => asking.create(&mut out, NODES, name, spec, "node.registered", json!({"cpu_cores": cores})),
         Some(stored) => {
             asking.check_version(&stored)?;
@@ -45,7 +45,7 @@ pub fn register(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
             asking.change(&mut out, &stored, spec, &[("node.capacity_changed", json!({"cpu_cores": cores}))])
         }
     };
-    Ok(out.showing(&object))
+    Ok(out.showing(row))
 }
 
 /// No two instances have one address, and so no two nodes one prefix.
@@ -85,6 +85,6 @@ pub fn set_state(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     }
     let payload = json!({"old": was, "new": state, "reason": spec["reason"]});
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("node.state_changed", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("node.state_changed", payload)]);
+    Ok(out.showing(row))
 }

@@ -8,11 +8,11 @@ use super::super::limits::{Cap, Effective, SurgePolicy, read_cap};
 use super::super::names::*;
 use super::super::status::Row;
 use super::super::{limits_of, numbers};
+use super::Given;
 use super::body::Body;
 use super::problem::Problem;
 use super::telling::{LIMITS_TOLD, all_told, told};
 use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
-use super::{Given, row};
 use crate::Place;
 
 /// An organization and the namespace with all that is its own.
@@ -55,8 +55,8 @@ pub fn create_org(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     let place = Place::new(NAMESPACES.resource(), "", name);
     out.steps.push(Step { place, kind: StepKind::Create, object: namespace });
     let payload = json!({"tier": tier});
-    let object = asking.create(&mut out, ORGS, name, spec, "org.created", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, ORGS, name, spec, "org.created", payload);
+    Ok(out.showing(row))
 }
 
 /// An organization that has nothing any more; its namespace is removed as any other, with what is left in it.
@@ -105,8 +105,8 @@ pub fn set_tier(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, P
         "changed_at": time::text(asking.around.now_ms),
     });
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("org.tier_set", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("org.tier_set", payload)]);
+    Ok(out.showing(row))
 }
 
 /// How commands of an organization are taken: whether they reserve, and what becomes of surges without room.
@@ -125,8 +125,8 @@ pub fn set_policy(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome,
     }
     let payload = json!({"reservations": spec["reservations"], "surge_policy": spec["surge_policy"]});
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("org.policy_set", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("org.policy_set", payload)]);
+    Ok(out.showing(row))
 }
 
 fn dimension_of(given: &Given<'_>) -> Result<Dimension, Problem> {
@@ -216,9 +216,9 @@ fn limit_changed(
     };
     let payload = changed.payload(asking.org, now_ms);
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, stored, spec, &[("org.quota_set", payload.clone())]);
+    let mut changed = asking.change(&mut out, stored, spec, &[("org.quota_set", payload.clone())]);
     out.body = payload;
-    out.body["version"] = row_version(&object);
+    out.body["version"] = changed["version"].take();
     Ok(out)
 }
 
@@ -261,10 +261,6 @@ impl LimitChange<'_> {
             "changed_at": time::text(now_ms),
         })
     }
-}
-
-fn row_version(object: &Value) -> Value {
-    row(object)["version"].clone()
 }
 
 /// What becomes of a surge without room, for an organization.

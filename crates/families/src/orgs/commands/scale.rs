@@ -65,12 +65,12 @@ pub fn set_scale(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
         scales.iter().map(|(name, desired)| json!({"process_type": name, "desired": desired})).collect();
     let payload = json!({"scales": told, "old_scales": old});
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[("env.scale_set", payload)]);
+    let row = asking.change(&mut out, &stored, spec, &[("env.scale_set", payload)]);
     // It would be refused later, and in other words.
-    for process in object["spec"]["processes"].as_object().into_iter().flatten().map(|(_, process)| process) {
+    for process in row["processes"].as_object().into_iter().flatten().map(|(_, process)| process) {
         groups::target(process).map_err(|why| Problem::invalid("scales", why))?;
     }
-    Ok(out.showing(&object))
+    Ok(out.showing(row))
 }
 
 /// `[{"process_type": "web", "desired": 3}]`, each process type once.

@@ -8,7 +8,7 @@ use super::super::usage::{HOUR_MS, counts, counts_as_open};
 use super::Given;
 use super::body::Body;
 use super::problem::{Problem, RATE_LIMITED, Sort};
-use super::work::{Asking, Done, Outcome, Step, StepKind, Stored};
+use super::work::{Asking, Done, Outcome, Step, StepKind, Stored, row};
 use crate::Place;
 
 /// How long a grant waits for somebody to connect.
@@ -36,8 +36,8 @@ pub fn grant(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Prob
     exec_room(&spec, asking.list(EXEC_SESSIONS).iter().map(Stored::spec), now_ms)?;
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"instance_id": instance.name});
-    let object = asking.create(&mut out, EXEC_SESSIONS, &name, spec, "exec_session.granted", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, EXEC_SESSIONS, &name, spec, "exec_session.granted", payload);
+    Ok(out.showing(row))
 }
 
 pub fn instance_stopped() -> Problem {
@@ -95,8 +95,8 @@ pub fn connect(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Pr
     spec["expires_at_ms"] = json!(now_ms.saturating_add(SESSION_MS));
     let event = if was_connected { "exec_session.renewed" } else { "exec_session.connected" };
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &[(event, json!({}))]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[(event, json!({}))]);
+    Ok(out.showing(row))
 }
 
 /// Ends a session, and says why it has; one that has ended, and is counted by the hour no longer, is forgotten.
@@ -124,8 +124,8 @@ pub fn end(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Proble
     spec["end_reason"] = json!(reason);
     let mut out = Outcome::new(Done::Changed);
     let payload = json!({"reason": reason});
-    let object = asking.change(&mut out, &stored, spec, &[("exec_session.ended", payload)]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &[("exec_session.ended", payload)]);
+    Ok(out.showing(row))
 }
 
 /// A lease on a log stream. It is no event: it passes by itself if nobody renews it.
@@ -138,8 +138,8 @@ pub fn open_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome
         "expires_at_ms": now_ms.saturating_add(STREAM_MS),
     });
     let mut out = Outcome::new(Done::Created);
-    let object = asking.create_quietly(&mut out, LOG_STREAMS, &name, spec);
-    Ok(out.showing(&object))
+    let row = asking.create_quietly(&mut out, LOG_STREAMS, &name, spec);
+    Ok(out.showing(row))
 }
 
 pub fn renew_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -147,7 +147,7 @@ pub fn renew_stream(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcom
     let mut object = (*stored.object).clone();
     object["spec"]["expires_at_ms"] = json!(asking.around.now_ms.saturating_add(STREAM_MS));
     let place = Place::new(LOG_STREAMS.resource(), asking.org, &stored.name);
-    let mut out = Outcome::new(Done::Changed).showing(&object);
+    let mut out = Outcome::new(Done::Changed).showing(row(&object));
     out.steps.push(Step { place, kind: StepKind::Update(stored.revision()), object });
     Ok(out)
 }

@@ -34,8 +34,8 @@ pub fn create_volume(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outco
     });
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"size_bytes": size, "home_node_id": node});
-    let object = asking.create(&mut out, VOLUMES, &name, spec, "volume.created", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, VOLUMES, &name, spec, "volume.created", payload);
+    Ok(out.showing(row))
 }
 
 pub fn delete_volume(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -64,8 +64,8 @@ pub fn create_attachment(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<O
     });
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"volume_id": volume, "process_type": process_type, "mount_path": path});
-    let object = asking.create(&mut out, ATTACHMENTS, &name, spec, "volume_attachment.created", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, ATTACHMENTS, &name, spec, "volume_attachment.created", payload);
+    Ok(out.showing(row))
 }
 
 pub fn delete_attachment(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -86,8 +86,8 @@ pub fn create_snapshot(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Out
     let spec = json!({"volume": volume.name, "size_bytes": volume.spec()["size_bytes"], "status": "queued"});
     let mut out = Outcome::new(Done::Created);
     let payload = json!({"volume_id": volume.name});
-    let object = asking.create(&mut out, SNAPSHOTS, &name, spec, "snapshot.created", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, SNAPSHOTS, &name, spec, "snapshot.created", payload);
+    Ok(out.showing(row))
 }
 
 pub fn delete_snapshot(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -115,8 +115,8 @@ fn set_status(asking: &mut Asking<'_>, given: &Given<'_>, stored: &Stored, event
     let mut spec = stored.spec().clone();
     spec["status"] = json!(status);
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, stored, spec, &[(event, json!({"old": was, "new": status}))]);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, stored, spec, &[(event, json!({"old": was, "new": status}))]);
+    Ok(out.showing(row))
 }
 
 pub fn set_snapshot_status(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Problem> {
@@ -148,8 +148,8 @@ pub fn create_restore(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outc
         "source_volume": source.name, "snapshot": snapshot.name, "target_volume": volume, "status": "queued",
     });
     let payload = json!({"snapshot_id": snapshot.name, "target_volume_id": volume});
-    let object = asking.create(&mut out, RESTORE_JOBS, &job, spec, "restore_job.created", payload);
-    Ok(out.showing(&object))
+    let row = asking.create(&mut out, RESTORE_JOBS, &job, spec, "restore_job.created", payload);
+    Ok(out.showing(row))
 }
 
 /// A job that has ended is forgotten; what it restored stays.

@@ -43,8 +43,8 @@ pub fn tell(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, Probl
         return Ok(Outcome::as_it_was(&stored));
     }
     let mut out = Outcome::new(Done::Changed);
-    let object = asking.change(&mut out, &stored, spec, &events);
-    Ok(out.showing(&object))
+    let row = asking.change(&mut out, &stored, spec, &events);
+    Ok(out.showing(row))
 }
 
 /// Limits that are others than were told. An override that has ended is taken away.

@@ -14,8 +14,9 @@ use super::super::footprint::Footprint;
 use super::super::names::*;
 use super::super::status::{Row, rows};
 use super::super::words::Violation;
+use super::events::{Event, State, Told, state};
 use super::problem::Problem;
-use super::{Actor, Around, state};
+use super::{Actor, Around};
 use crate::{Parsed, Place, Plural};
 
 /// One request as commands see it.
@@ -114,9 +115,7 @@ pub struct Outcome {
     pub done: Done,
     pub body: Value,
     pub steps: Vec<Step>,
-    pub events: Vec<Value>,
-    /// The events as they are written down.
-    pub lines: Vec<Vec<u8>>,
+    pub events: Vec<Told>,
     /// Whether it is a part of what was asked for: the same command, run again after this step, goes on.
     pub goes_on: bool,
     /// How many process types surge in it: with fewer it may fit.
@@ -132,7 +131,6 @@ impl Outcome {
             body: Value::Null,
             steps: Vec::new(),
             events: Vec::new(),
-            lines: Vec::new(),
             goes_on: false,
             surges: 0,
             surges_or_nothing: false,
@@ -143,8 +141,8 @@ impl Outcome {
         Outcome { body: row(&stored.object), ..Outcome::new(Done::AsItWas) }
     }
 
-    pub fn showing(self, object: &Value) -> Outcome {
-        Outcome { body: row(object), ..self }
+    pub fn showing(self, row: Value) -> Outcome {
+        Outcome { body: row, ..self }
     }
 }
 
@@ -265,7 +263,7 @@ impl Asking<'_> {
         Place::new(plural.resource(), if is_global(plural) { "" } else { self.org }, name)
     }
 
-    /// Writes a new object, and tells it.
+    /// Writes a new object, and tells it; how it is answered.
     pub fn create(
         &mut self,
         out: &mut Outcome,
@@ -277,20 +275,23 @@ impl Asking<'_> {
     ) -> Value {
         spec["version"] = json!(1);
         let object = self.object(plural, name, spec);
-        out.steps.push(Step { place: self.place(plural, name), kind: StepKind::Create, object: object.clone() });
-        let told = self.event(plural, name, 1, event, more, Value::Null, state(&object));
-        out.events.push(told);
-        object
+        out.events.push(self.tell((plural, name), (event, 1), &more, None, Some(&object)));
+        self.put(out, plural, name, StepKind::Create, object)
     }
 
     /// Writes what is not told in an event: leases and keys.
     pub fn create_quietly(&mut self, out: &mut Outcome, plural: Plural, name: &str, spec: Value) -> Value {
         let object = self.object(plural, name, spec);
-        out.steps.push(Step { place: self.place(plural, name), kind: StepKind::Create, object: object.clone() });
-        object
+        self.put(out, plural, name, StepKind::Create, object)
     }
 
-    /// Writes a changed object, and tells each change.
+    fn put(&self, out: &mut Outcome, plural: Plural, name: &str, kind: StepKind, object: Value) -> Value {
+        let row = row(&object);
+        out.steps.push(Step { place: self.place(plural, name), kind, object });
+        row
+    }
+
+    /// Writes a changed object, and tells each change; how it is answered.
     pub fn change(&mut self, out: &mut Outcome, stored: &Stored, mut spec: Value, events: &[(&str, Value)]) -> Value {
         let told = i64::try_from(events.len().max(1)).unwrap_or(1);
         spec["version"] = json!(stored.version().saturating_add(told));
@@ -298,62 +299,54 @@ impl Asking<'_> {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         object["metadata"]["generation"] = json!(generation);
         object["spec"] = spec;
-        let place = self.place(stored.plural, &stored.name);
-        let kind = StepKind::Update(stored.revision());
-        out.steps.push(Step { place, kind, object: object.clone() });
         for (number, (event, more)) in (1..).zip(events) {
             let sequence = stored.version().saturating_add(number);
-            let (old, new) = (state(&stored.object), state(&object));
-            out.events.push(self.event(stored.plural, &stored.name, sequence, event, more.clone(), old, new));
+            let what = (stored.plural, stored.name.as_str());
+            out.events.push(self.tell(what, (event, sequence), more, Some(&stored.object), Some(&object)));
         }
-        object
+        self.put(out, stored.plural, &stored.name, StepKind::Update(stored.revision()), object)
     }
 
     pub fn delete(&mut self, out: &mut Outcome, stored: &Stored, event: &str, more: Value) {
         let place = self.place(stored.plural, &stored.name);
         let kind = StepKind::Delete(stored.revision());
         out.steps.push(Step { place, kind, object: (*stored.object).clone() });
-        let before = state(&stored.object);
         let sequence = stored.version().saturating_add(1);
-        let told = self.event(stored.plural, &stored.name, sequence, event, more, before, Value::Null);
-        out.events.push(told);
+        let what = (stored.plural, stored.name.as_str());
+        out.events.push(self.tell(what, (event, sequence), &more, Some(&stored.object), None));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an event is all of it")]
-    fn event(
+    /// The event of an object that was one and is another.
+    fn tell(
         &self,
-        plural: Plural,
-        name: &str,
-        sequence: i64,
-        event: &str,
-        payload: Value,
-        old: Value,
-        new: Value,
-    ) -> Value {
-        let spec = if new.is_null() { &old } else { &new };
-        let org = if is_global(plural) { Value::Null } else { json!(self.org) };
-        let mut told = json!({
-            "occurred_at": time::text(self.around.now_ms),
-            "occurred_at_ms": self.around.now_ms,
-            "aggregate_type": kind_word(kind_of(plural)),
-            "aggregate_id": name,
-            "aggregate_seq": sequence,
-            "event_type": event,
-            "event_version": 1,
-            "actor_type": self.actor.kind,
-            "actor_id": self.actor.id,
-            "org_id": org,
-            "app_id": spec.get("app"),
-            "env_id": spec.get("env"),
-            "request_id": self.request_id,
-            "idempotency_key": self.idempotency_key,
-            "correlation_id": correlation(plural, name, spec, &payload),
-        });
-        // What is long is handed over: the macro would write it down once more to copy it.
-        for (field, value) in [("payload", payload), ("old", old), ("new", new)] {
-            told[field] = value;
-        }
-        told
+        (plural, name): (Plural, &str),
+        (event, sequence): (&str, i64),
+        payload: &Value,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Told {
+        let spec = new.or(old).and_then(|object| object.get("spec")).unwrap_or(&Value::Null);
+        let told = Event {
+            occurred_at: &time::text(self.around.now_ms),
+            occurred_at_ms: self.around.now_ms,
+            aggregate_type: &kind_word(kind_of(plural)),
+            aggregate_id: name,
+            aggregate_seq: sequence,
+            event_type: event,
+            event_version: 1,
+            actor_type: self.actor.kind,
+            actor_id: &self.actor.id,
+            org_id: (!is_global(plural)).then_some(self.org),
+            app_id: spec.get("app"),
+            env_id: spec.get("env"),
+            request_id: self.request_id,
+            idempotency_key: self.idempotency_key,
+            correlation_id: correlation(plural, name, spec, payload),
+            payload,
+            old: old.map(State),
+            new: new.map(State),
+        };
+        told.written()
     }
 
     /// The usage of the organization, as it was last published.

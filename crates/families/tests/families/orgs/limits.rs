@@ -267,7 +267,7 @@ fn who_comes_near_to_a_limit_is_told_once_and_again_when_he_goes_back() {
     platform.limit("acme", "max_apps", 20);
     let told = |platform: &mut Platform| {
         let done = platform.run("acme", Op::TellThresholds, &[], json!(null)).unwrap();
-        let crossed = done.events.iter().map(|event| &event["payload"]);
+        let crossed = done.events.iter().map(|told| told.read()["payload"].take());
         crossed
             .map(|one| json!([one["dimension"], one["threshold"], one["direction"], one["usage"]]))
             .collect::<Vec<_>>()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::desk::Desk;
 use engine::{Draft, Expect, ObjectKey, Refused, Write, WriteKind, Writes};
 use families::orgs::commands::{
-    Actor, Around, Asking, Given, Op, Outcome, Problem, Rebuilt, StepKind, is_rebuilt, rebuild, run, state,
+    Actor, Around, Asking, Given, Op, Outcome, Problem, Rebuilt, StepKind, Told, is_rebuilt, rebuild, run, state,
 };
 use families::orgs::names::{KINDS, ORGS, TIERS, VOLUMES};
 use families::orgs::words::violations;
@@ -115,9 +115,12 @@ impl Platform {
         let mut no_surge_for = Vec::new();
         loop {
             let outcome = self.decide(org, op, path, &body, surges_max, &no_surge_for)?;
+            for told in &outcome.events {
+                assert_eq!(String::from_utf8_lossy(&told.line), told.read().to_string(), "fields are in their order");
+            }
             match self.carry_out(&outcome) {
                 Ok(()) => {
-                    self.events.extend(outcome.events.iter().cloned());
+                    self.events.extend(outcome.events.iter().map(Told::read));
                     if !outcome.goes_on {
                         return Ok(outcome);
                     }

@@ -1,6 +1,6 @@
 //! What commands take, and what they are refused for.
 
-use families::orgs::commands::{Op, Problem};
+use families::orgs::commands::{Op, Problem, state};
 use families::orgs::names::*;
 use serde_json::{Value, json};
 
@@ -224,6 +224,20 @@ fn ports_are_counted_once_however_many_routes_share_them() {
     assert_eq!(platform.run("acme", Op::DisableIpv4, ENV, Value::Null).unwrap_err().code, "routes_require_ipv4");
     platform.restart();
     assert_eq!(platform.units("acme", "max_public_ports"), 2);
+}
+
+#[test]
+fn an_event_tells_what_was_and_what_is_without_what_follows_from_others() {
+    let mut platform = shop();
+    platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 1})).unwrap();
+    let before = platform.list(ENVS, "acme").remove(0);
+    scale(&mut platform, 3).unwrap();
+    let after = platform.list(ENVS, "acme").remove(0);
+    assert!(before["spec"]["held"].is_object() && after["spec"]["held"].is_object());
+    let event = platform.events.last().unwrap();
+    assert_eq!((&event["old"], &event["new"]), (&state(&before), &state(&after)));
+    assert_eq!((&event["event_type"], &event["app_id"]), (&json!("env.scale_set"), &json!("shop")));
+    assert_eq!((&event["org_id"], &event["idempotency_key"]), (&json!("acme"), &Value::Null));
 }
 
 #[test]
