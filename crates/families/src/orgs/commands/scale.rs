@@ -22,6 +22,7 @@ pub fn set_scale(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
     let stored = asking.load_to_change(ENVS, &name)?;
     let mut spec = stored.spec().clone();
     let (mut more, mut is_mixed, mut old) = (Footprint::NONE, false, Vec::new());
+    let mut held = Footprint::read(&spec["held"]).ok();
     let mut attached = None;
     for (process_type, desired) in &scales {
         // What the release has no more is only waited for until it is gone.
@@ -33,8 +34,11 @@ pub fn set_scale(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
         };
         let before = process["desired"].as_i64().unwrap_or(0);
         old.push(json!({"process_type": process_type, "desired": before}));
+        let unit = Footprint::of_one(&process["unit"]);
+        let other = unit.as_ref().ok().and_then(|unit| unit.times(desired - before));
+        held = held.zip(other).and_then(|(held, other)| held.plus(other));
         if *desired > before {
-            let unit = Footprint::of_one(&process["unit"]).map_err(|why| Problem::invalid("scales", why))?;
+            let unit = unit.map_err(|why| Problem::invalid("scales", why))?;
             let growth = unit.times(desired - before).and_then(|growth| more.plus(growth));
             more = growth.ok_or_else(|| Problem::invalid("scales", "it asks for more than can be counted"))?;
         }
@@ -57,8 +61,13 @@ pub fn set_scale(given: &Given<'_>, asking: &mut Asking<'_>) -> Result<Outcome, 
         return Ok(Outcome::as_it_was(&stored));
     }
     // What is scaled down in the same request gives no credit: it still runs.
-    if is_mixed || !asking.reserves() {
+    let reserves = asking.reserves();
+    if is_mixed || !reserves {
         asking.look(more)?;
+    }
+    // What it will take, unless more run than are wanted: the step says how it is, and has nothing to write again where this is right.
+    if let Some(held) = held.filter(|_| reserves) {
+        spec["held"] = held.shown();
     }
     spec["changed_seq"] = json!(asking.around.now_ms);
     let told: Vec<Value> =

@@ -227,6 +227,30 @@ fn ports_are_counted_once_however_many_routes_share_them() {
 }
 
 #[test]
+fn a_scale_says_what_the_step_finds_that_it_takes() {
+    let mut platform = shop();
+    platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 1})).unwrap();
+    let scaled = |platform: &mut Platform, desired: i64| {
+        let body = json!({"scales": [{"process_type": "web", "desired": desired}]});
+        let said = platform.run("acme", Op::SetScale, ENV, body).unwrap().steps[0].object["spec"]["held"].take();
+        (said, platform.list(ENVS, "acme")[0]["spec"]["held"].take())
+    };
+    for desired in [4, 2, 5, 3] {
+        let (said, found) = scaled(&mut platform, desired);
+        assert_eq!((&said, &found["instances"]), (&found, &json!(desired)));
+    }
+    // Whatever runs beyond what is wanted is found by the step alone.
+    allocate(&mut platform).unwrap();
+    allocate(&mut platform).unwrap();
+    assert_eq!(scaled(&mut platform, 1).1["instances"], 2);
+    assert_eq!(scaled(&mut platform, 2).1["instances"], 2);
+    // Where nothing is reserved, what is wanted takes nothing yet.
+    platform.run("acme", Op::SetPolicy, &[], json!({"reservations": "check"})).unwrap();
+    let (said, found) = scaled(&mut platform, 3);
+    assert_eq!((&said, &found["instances"]), (&found, &json!(2)));
+}
+
+#[test]
 fn an_event_tells_what_was_and_what_is_without_what_follows_from_others() {
     let mut platform = shop();
     platform.run("acme", Op::CreateDeploy, ENV, json!({"release": 1})).unwrap();
