@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope, NamespaceResourceScope};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 /// Any object, as far as owners and dependents go.
 #[derive(Clone, Debug, Deserialize)]
@@ -89,34 +91,70 @@ fn glance_at_metadata<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta,
     })
 }
 
-impl Resource for Kin {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
+/// Any object as it was sent, and read no further than to what names it: whoever is told of it again before he looks at it has read
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    metadata: ObjectMeta,
+    text: Box<RawValue>,
+}
 
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        resource.kind.as_str().into()
-    }
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default, deserialize_with = "glance_at_metadata")]
+    metadata: ObjectMeta,
+}
 
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        resource.group.as_str().into()
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        resource.version.as_str().into()
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        resource.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Unread, D::Error> {
+        let text = Box::<RawValue>::deserialize(input)?;
+        let Named { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        Ok(Unread { metadata, text })
     }
 }
+
+impl Unread {
+    /// As much of it as somebody wants to know.
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.text.get())
+    }
+}
+
+/// Objects of whatever kind they are asked for.
+macro_rules! of_any_kind {
+    ($($seen:ty),*) => {$(
+        impl Resource for $seen {
+            type DynamicType = ApiResource;
+            type Scope = DynamicResourceScope;
+
+            fn kind(resource: &ApiResource) -> Cow<'_, str> {
+                resource.kind.as_str().into()
+            }
+
+            fn group(resource: &ApiResource) -> Cow<'_, str> {
+                resource.group.as_str().into()
+            }
+
+            fn version(resource: &ApiResource) -> Cow<'_, str> {
+                resource.version.as_str().into()
+            }
+
+            fn plural(resource: &ApiResource) -> Cow<'_, str> {
+                resource.plural.as_str().into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    )*};
+}
+
+of_any_kind!(Kin, Unread);
 
 impl Resource for PodGlance {
     type DynamicType = ();
@@ -172,8 +210,12 @@ mod tests {
         assert!(seen.metadata.deletion_timestamp.is_some());
         assert_eq!((seen.metadata.managed_fields, seen.metadata.labels), (None, None));
 
-        let kin: Kin = serde_json::from_value(pod).unwrap();
+        let kin: Kin = serde_json::from_value(pod.clone()).unwrap();
         assert_eq!(kin.metadata.finalizers.unwrap(), ["f"]);
+
+        let unread: Unread = serde_json::from_str(&pod.to_string()).unwrap();
+        assert_eq!((unread.meta().name.as_deref(), unread.meta().namespace.as_deref()), (Some("a"), Some("n")));
+        assert_eq!(unread.read::<serde_json::Value>().unwrap(), pod);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod deployments;
 mod event_expiry;
 mod events;
 mod garbage;
-mod glance;
+pub mod glance;
 mod namespaces;
 mod pace;
 mod pods;

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use controllers::glance::Unread;
 use futures::StreamExt;
 use http::Method;
 use kinds::fields::{given, text};
-use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use quantity::Amount;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -41,10 +42,10 @@ const REST_AFTER_TELLING: u32 = 4;
 /// Organizations that are read one by one; more are read with one list.
 const READ_MAX: usize = 8;
 
-/// What has changed and was not looked at yet: of every object how it is now.
+/// What has changed and was not looked at yet: of every object how it is now. It is read when it is looked at.
 #[derive(Default)]
 struct Inbox {
-    changes: Mutex<BTreeMap<(usize, String, String), Option<Seen>>>,
+    changes: Mutex<BTreeMap<(usize, String, String), Option<Unread>>>,
     listed: Mutex<BTreeSet<usize>>,
     changed: Notify,
 }
@@ -58,7 +59,7 @@ impl Inbox {
     async fn follow(self: Arc<Self>, client: Client, at: usize, plural: Plural) {
         let kind = GroupVersionKind::gvk(GROUP, VERSION, kind_of(plural));
         let resource = ApiResource::from_gvk_with_plural(&kind, plural.1);
-        let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        let api: Api<Unread> = Api::all_with(client, &resource);
         let mut stream = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         // What is known to be there, and what a list that is under way has named so far: the rest has gone meanwhile.
         let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
@@ -86,11 +87,9 @@ impl Inbox {
         }
     }
 
-    fn put(&self, at: usize, mut object: DynamicObject) -> (String, String) {
+    fn put(&self, at: usize, object: Unread) -> (String, String) {
         let (org, name) = place_of(&object);
-        let mut take = |field: &str| object.data.get_mut(field).map(Value::take).unwrap_or_default();
-        let seen = Seen { org: org.clone(), name: name.clone(), spec: take("spec"), status: take("status") };
-        lock(&self.changes).insert((at, org.clone(), name.clone()), Some(seen));
+        lock(&self.changes).insert((at, org.clone(), name.clone()), Some(object));
         (org, name)
     }
 
@@ -103,8 +102,16 @@ impl Inbox {
     }
 }
 
-fn place_of(object: &DynamicObject) -> (String, String) {
+fn place_of(object: &Unread) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// What of an object is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Halves {
+    spec: Value,
+    status: Value,
 }
 
 pub async fn run(client: Client, counts: Arc<Counts>) {
@@ -172,9 +179,15 @@ impl Scheduler {
     /// Takes in what has changed, and what time may have changed.
     fn take(&mut self, inbox: &Inbox) {
         let changes = std::mem::take(&mut *lock(&inbox.changes));
-        for ((at, org, name), seen) in changes {
-            let concerned = match seen {
-                Some(seen) => self.board.put(FOLLOWED[at], seen),
+        for ((at, org, name), object) in changes {
+            let concerned = match object {
+                Some(object) => match object.read() {
+                    Ok(Halves { spec, status }) => self.board.put(FOLLOWED[at], Seen { org, name, spec, status }),
+                    Err(error) => {
+                        tracing::error!(org, name, %error, "an object cannot be read, and is scheduled as it was");
+                        continue;
+                    }
+                },
                 None => self.board.remove(FOLLOWED[at], &org, &name),
             };
             match concerned {

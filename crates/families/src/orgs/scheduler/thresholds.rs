@@ -4,16 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use controllers::glance::Unread;
 use futures::StreamExt;
 use http::Method;
-use kinds::fields::{given, text};
+use kinds::fields::given;
 use kinds::time;
-use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::super::names::*;
 use super::run::{Undone, now_ms, send};
@@ -21,6 +22,28 @@ use crate::Plural;
 
 /// Between two rounds of telling: who comes near and goes back meanwhile is not told of.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What of an organization is looked at: it changes with everything that is taken in it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Seen {
+    spec: Said,
+    status: Shown,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    tier: String,
+    overrides: Option<Map<String, Value>>,
+    warned: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Shown {
+    warnings: Value,
+}
 
 /// What is known of organizations, and of whom there is something to tell.
 #[derive(Default)]
@@ -32,17 +55,17 @@ struct Telling {
 }
 
 impl Telling {
-    fn org(&mut self, name: &str, org: &Value) {
-        let tier = text(org, &["spec", "tier"]);
+    fn org(&mut self, name: &str, org: Seen) {
+        let is_different = differs(&org);
         // What its tier said before somebody listened is told, too.
-        let is_new = self.tiers.insert(name.to_owned(), tier.to_owned()).is_none();
-        let overrides = org["spec"]["overrides"].as_object().into_iter().flatten();
-        let ends = overrides.filter_map(|(_, own)| given(own, &["expires_at"])?.as_str().and_then(time::read_ms)).min();
-        match ends {
+        let is_new = self.tiers.insert(name.to_owned(), org.spec.tier).is_none();
+        let overrides = org.spec.overrides.unwrap_or_default();
+        let ends = overrides.values().filter_map(|own| given(own, &["expires_at"])?.as_str().and_then(time::read_ms));
+        match ends.min() {
             Some(at) => drop(self.ends_ms.insert(name.to_owned(), at)),
             None => drop(self.ends_ms.remove(name)),
         }
-        if is_new || differs(org) {
+        if is_new || is_different {
             self.waiting.insert(name.to_owned());
         }
     }
@@ -74,14 +97,14 @@ impl Telling {
 }
 
 /// Whether what is shown was not told yet.
-fn differs(org: &Value) -> bool {
-    let of = |value: &Value| value.as_object().filter(|all| !all.is_empty()).cloned();
-    of(&org["status"]["warnings"]) != of(&org["spec"]["warned"])
+fn differs(org: &Seen) -> bool {
+    let of = |value: &'_ Value| value.as_object().filter(|all| !all.is_empty()).cloned();
+    of(&org.status.warnings) != of(&org.spec.warned)
 }
 
-fn follow(client: &Client, plural: Plural) -> impl futures::Stream<Item = watcher::Result<Event<DynamicObject>>> {
+fn follow(client: &Client, plural: Plural) -> impl futures::Stream<Item = watcher::Result<Event<Unread>>> {
     let kind = GroupVersionKind::gvk(GROUP, VERSION, kind_of(plural));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural.1));
+    let api: Api<Unread> = Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural.1));
     watcher(api, watcher::Config::default()).default_backoff()
 }
 
@@ -92,7 +115,11 @@ pub async fn run(client: Client) {
     loop {
         tokio::select! {
             event = orgs.next() => match event {
-                Some(Ok(Event::Apply(org) | Event::InitApply(org))) => telling.org(&org.name_any(), &org.data),
+                Some(Ok(Event::Apply(org) | Event::InitApply(org))) => {
+                    if let Ok(seen) = org.read() {
+                        telling.org(&org.name_any(), seen);
+                    }
+                }
                 Some(Ok(Event::Delete(org))) => telling.gone(&org.name_any()),
                 Some(_) => {}
                 None => return,
@@ -122,17 +149,19 @@ mod tests {
 
     #[test]
     fn what_time_and_tiers_change_is_told_of_those_it_concerns() {
-        let org =
-            |tier: &str, ends: &str| json!({"spec": {"tier": tier, "overrides": {"max_apps": {"expires_at": ends}}}});
+        let org = |tier: &str, ends: &str| {
+            let spec = json!({"tier": tier, "overrides": {"max_apps": {"expires_at": ends}}});
+            serde_json::from_value::<Seen>(json!({"spec": spec})).expect("an organization")
+        };
         let mut telling = Telling::default();
         let names = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>();
-        telling.org("a", &org("free", "1970-01-01T00:00:10Z"));
-        telling.org("b", &org("scale", ""));
+        telling.org("a", org("free", "1970-01-01T00:00:10Z"));
+        telling.org("b", org("scale", ""));
         assert_eq!(names(telling.take(0)), ["a", "b"], "what was before is not known");
-        telling.org("a", &org("free", "1970-01-01T00:00:10Z"));
+        telling.org("a", org("free", "1970-01-01T00:00:10Z"));
         assert!(telling.take(9_999).is_empty());
         assert_eq!(names(telling.take(10_000)), ["a"]);
-        telling.org("a", &org("free", ""));
+        telling.org("a", org("free", ""));
         telling.tier("scale");
         telling.tier("none");
         assert_eq!(names(telling.take(20_000)), ["b"]);
@@ -155,7 +184,7 @@ mod tests {
             (json!({}), json!({"max_apps": 80}), true),
         ] {
             let org = json!({"status": {"warnings": shown}, "spec": {"warned": told}});
-            assert_eq!(differs(&org), wanted, "{org}");
+            assert_eq!(differs(&serde_json::from_value(org.clone()).unwrap()), wanted, "{org}");
         }
     }
 }
