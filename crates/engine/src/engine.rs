@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use families::{Change, Families, Family, Origin, Parsed, Record, Refusal};
+use kinds::fields::at;
 use ledger::{AccountId, Ledger, SubjectId};
 use rules::cel::{Foresight, Known, Question};
 use rules::{Compiled, GroupResource, Namespace, Rulebook};
@@ -187,7 +188,7 @@ impl Engine {
             return Ok(());
         }
         let removed = self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.terminating);
-        let leaves = new.is_none_or(|new| new.pointer("/metadata/deletionTimestamp").is_some());
+        let leaves = new.is_none_or(|new| at(new, &["metadata", "deletionTimestamp"]).is_some());
         let mut old_value = None;
         for (place, family) in self.families.iter().enumerate() {
             let manifest = family.manifest();

@@ -4,12 +4,13 @@
 
 use std::borrow::Cow;
 
+use kinds::fields::{at, text};
 use serde_json::Value;
 
 /// The object as rules see it. `told` says whether its status is the server's to tell.
 pub(crate) fn measured(value: &Value, told: bool) -> Cow<'_, Value> {
-    let revision = value.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-    let managed = value.pointer("/metadata/managedFields").is_some();
+    let revision = text(value, &["metadata", "resourceVersion"]);
+    let managed = at(value, &["metadata", "managedFields"]).is_some();
     if revision.is_empty() && !managed && !(told && value.get("status").is_some()) {
         return Cow::Borrowed(value);
     }

@@ -1,6 +1,6 @@
 //! The platform's own IPv4 addresses: capacity, and no matter of anybody's quota. An environment with the add-on has one.
 
-use kinds::fields::text;
+use kinds::fields::{at, text};
 use quantity::Amount;
 use rules::policy_name;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub static ADDRESSES: Metric = Metric::gauge(
 );
 
 fn has_one(env: &Value) -> bool {
-    env.pointer("/spec/ipv4/enabled") == Some(&Value::Bool(true))
+    at(env, &["spec", "ipv4", "enabled"]) == Some(&Value::Bool(true))
 }
 
 /// How many an organization has. It is asked of all of them in a step, so that nothing else of theirs is looked at.

@@ -1,7 +1,7 @@
 //! What two commands that read the same state would come to together. Each of them looked before its step, where it could say more
 //! about it; here the same is asked of the state that the step is decided on.
 
-use kinds::fields::text;
+use kinds::fields::{given, text};
 use serde_json::Value;
 
 use super::super::commands::{exec_room, instance_stopped, no_ipv4, port_in_use, prefix_in_use};
@@ -42,7 +42,7 @@ fn env(change: &Change<'_>, new: &Value, view: &dyn View) -> Result<(), Refusal>
             return Err(conflict("release_not_found", format!("there is no release {wanted:?} any more")));
         }
     }
-    let has_ipv4 = |object: &Value| object.pointer("/spec/ipv4/enabled") == Some(&Value::Bool(true));
+    let has_ipv4 = |object: &Value| given(object, &["spec", "ipv4", "enabled"]) == Some(&Value::Bool(true));
     if has_ipv4(change.old) && !has_ipv4(new) {
         for route in view.list(&ROUTES.resource(), change.namespace) {
             if own_env(&route["spec"]) == change.name && route["spec"]["ipv4_required"] == true {
