@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::core::{Review, Wanted};
-use crate::sent::Named;
-use crate::sight::{slim, version_of};
+use crate::sent::{self, Named};
+use crate::sight::version_of;
 use crate::words::No;
 
 #[derive(Deserialize)]
@@ -105,8 +105,6 @@ impl Request {
                 }
             }
             _ => {
-                let mut object = object;
-                slim(&mut object);
                 let draft = Draft::new(object);
                 Wanted::Object(draft.map_err(|error| No::bad_request(format!("this cannot be counted: {error}")))?)
             }
@@ -150,7 +148,7 @@ fn read(object: Option<&RawValue>) -> Result<Value, No> {
     if is_text_deeper(text.as_bytes(), DEPTH_MAX) {
         return Err(No::bad_request(format!("the object nests deeper than {DEPTH_MAX} levels, and is not counted")));
     }
-    serde_json::from_str(text).map_err(|error| No::bad_request(format!("the object cannot be read: {error}")))
+    sent::read(text).map_err(|error| No::bad_request(format!("the object cannot be read: {error}")))
 }
 
 /// Whether a text that is JSON has more values than this, told by what stands between and around them.

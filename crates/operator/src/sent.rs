@@ -1,5 +1,6 @@
 //! Objects as the API server sends them. It stores what nests deeper than anything here reads, and one such object must not keep all
-//! others of its kind from being seen: what is deeper is read as nothing.
+//! others of its kind from being seen: what is deeper is read as nothing. And it says who wrote which field, at length: that is skipped
+//! over, for nobody here looks at it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,15 +9,14 @@ use kinds::bounds::DEPTH_MAX;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope, ObjectMeta};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// An object as text, and what a watch has to know of it.
+/// An object, as far as it nests no deeper than what can be kept, and what a watch has to know of it.
 #[derive(Clone, Debug)]
 pub struct Sent {
     metadata: ObjectMeta,
-    text: Box<RawValue>,
+    value: Value,
 }
 
 /// What identifies an object in one version. The rest is skipped over, not read.
@@ -34,31 +34,36 @@ pub struct Names {
     pub resource_version: Option<String>,
     #[serde(default)]
     pub name: Option<String>,
-    #[serde(default)]
-    namespace: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for Sent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sent, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let Named { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-        let Names { uid, resource_version, name, namespace } = metadata;
-        let metadata = ObjectMeta { uid, resource_version, name, namespace, ..ObjectMeta::default() };
-        Ok(Sent { metadata, text })
+        let value = Shallow { levels: DEPTH_MAX, of: Part::Whole }.deserialize(deserializer)?;
+        let metadata = &value["metadata"];
+        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+        let metadata = ObjectMeta {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            name: text("name"),
+            namespace: text("namespace"),
+            ..ObjectMeta::default()
+        };
+        Ok(Sent { metadata, value })
     }
 }
 
 impl Sent {
-    /// The object, as far as it nests no deeper than what can be kept.
-    pub fn read(&self) -> Value {
-        read(self.text.get())
+    pub fn into_value(self) -> Value {
+        self.value
     }
 }
 
-fn read(text: &str) -> Value {
+/// Reads a text that is known to nest no deeper than what can be kept.
+pub fn read(text: &str) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    // It is JSON: it was found to be when it arrived.
-    Shallow(DEPTH_MAX).deserialize(&mut reader).unwrap_or_default()
+    let value = Shallow { levels: DEPTH_MAX, of: Part::Whole }.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
 }
 
 impl Resource for Sent {
@@ -91,7 +96,28 @@ impl Resource for Sent {
 }
 
 /// Reads a value with so many levels below it.
-struct Shallow(usize);
+struct Shallow {
+    levels: usize,
+    of: Part,
+}
+
+/// What of an object is being read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Metadata,
+    Other,
+}
+
+impl Part {
+    fn below(self, field: &str) -> Part {
+        if self == Part::Whole && field == "metadata" { Part::Metadata } else { Part::Other }
+    }
+
+    fn skips(self, field: &str) -> bool {
+        self == Part::Metadata && field == "managedFields"
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Shallow {
     type Value = Value;
@@ -138,25 +164,29 @@ impl<'de> Visitor<'de> for Shallow {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         // Skipping takes no stack, however deep it is.
-        let Some(levels) = self.0.checked_sub(1) else {
+        let Some(levels) = self.levels.checked_sub(1) else {
             while items.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         };
         let mut read = Vec::new();
-        while let Some(item) = items.next_element_seed(Shallow(levels))? {
+        while let Some(item) = items.next_element_seed(Shallow { levels, of: Part::Other })? {
             read.push(item);
         }
         Ok(Value::Array(read))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let Some(levels) = self.0.checked_sub(1) else {
+        let Some(levels) = self.levels.checked_sub(1) else {
             while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         };
         let mut read = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            let value = fields.next_value_seed(Shallow(levels))?;
+            if self.of.skips(&name) {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = fields.next_value_seed(Shallow { levels, of: self.of.below(&name) })?;
             read.insert(name, value);
         }
         Ok(Value::Object(read))
@@ -166,8 +196,10 @@ impl<'de> Visitor<'de> for Shallow {
 #[cfg(test)]
 mod tests {
     use kinds::bounds::is_deeper;
+    use kube::core::{ObjectList, WatchEvent};
 
     use super::*;
+    use crate::sight::slim;
 
     fn object(levels: usize) -> String {
         let metadata = r#"{"name":"x","namespace":"a","uid":"u","resourceVersion":"7","managedFields":[DEEP]}"#;
@@ -183,12 +215,27 @@ mod tests {
                 (sent.metadata.name.as_deref(), sent.metadata.resource_version.as_deref()),
                 (Some("x"), Some("7"))
             );
-            let read = sent.read();
+            let read = sent.into_value();
             assert!(!is_deeper(&read, DEPTH_MAX), "{levels}");
             assert_eq!(read["size"], serde_json::json!([1, -2, 0.5, "a", null, true]));
             assert_eq!(read["metadata"]["name"], "x");
         }
         let sent: Sent = serde_json::from_str(&object(100)).unwrap();
-        assert_eq!(sent.read(), serde_json::from_str::<Value>(&object(100)).unwrap());
+        let mut whole: Value = serde_json::from_str(&object(100)).unwrap();
+        slim(&mut whole);
+        assert_eq!(sent.into_value(), whole);
+        assert_eq!(read(&object(100)).unwrap(), whole);
+    }
+
+    /// As they come: in a watch, and in a list.
+    #[test]
+    fn what_nests_too_deep_is_read_wherever_it_stands() {
+        for levels in [100, 120, 100_000] {
+            let event = format!(r#"{{"type":"ADDED","object":{}}}"#, object(levels));
+            assert!(matches!(serde_json::from_str(&event).unwrap(), WatchEvent::<Sent>::Added(_)), "{levels}");
+            let list = format!(r#"{{"metadata":{{}},"items":[{}]}}"#, object(levels));
+            let list: ObjectList<Sent> = serde_json::from_str(&list).unwrap();
+            assert_eq!(list.items[0].value["spec"][0].is_array(), true, "{levels}");
+        }
     }
 }

@@ -138,7 +138,7 @@ fn refuses(status: &Status) -> bool {
 }
 
 fn read(served: &Served, object: Sent, is_gone: bool) -> Option<Seen> {
-    let mut value = object.read();
+    let mut value = object.into_value();
     // Items of a list do not say what they are.
     if let Some(top) = value.as_object_mut() {
         let api = served.to_api();
