@@ -124,23 +124,26 @@ pub fn configuration(
         let Asked { served, within, .. } = asked;
         let named = within.as_ref().filter(|within| served.namespaced && within.len() <= NAMED_MAX);
         let named = named.filter(|within| {
-            let more =
-                if by_place.contains_key(&Some(*within)) { 0 } else { within.iter().map(|name| name.len() + 3).sum() };
+            // They are named for creates, and for changes.
+            let length = || 2 * within.iter().map(|name| name.len() + 3).sum::<usize>();
+            let more = if by_place.contains_key(&Some(*within)) { 0 } else { length() };
             let fits = bytes + more <= NAMED_BYTES_MAX;
             bytes += if fits { more } else { 0 };
             fits
         });
         by_place.entry(named).or_default().push(asked);
     }
-    let webhook = |number: usize, within: Option<&Namespaces>, asked: Vec<&Asked>| {
-        let name = match within {
-            None => WEBHOOK.to_owned(),
-            Some(_) => format!("within-{number}.{WEBHOOK}"),
+    let webhook = |number: usize, within: Option<&Namespaces>, writes: Writes, rules: Vec<Value>| {
+        let name = match (within, writes) {
+            (None, Writes::Creates) => WEBHOOK.to_owned(),
+            (None, Writes::Others) => format!("changes.{WEBHOOK}"),
+            (Some(_), Writes::Creates) => format!("within-{number}.{WEBHOOK}"),
+            (Some(_), Writes::Others) => format!("changes-within-{number}.{WEBHOOK}"),
         };
         let mut webhook = json!({
             "name": name,
             "clientConfig": address.client_config(authority),
-            "rules": asked.into_iter().map(rule).collect::<Vec<_>>(),
+            "rules": rules,
             // Nothing is stored that was not counted, also while nobody counts.
             "failurePolicy": "Fail",
             // However an object is written, it is shown in the version that is counted.
@@ -148,11 +151,13 @@ pub fn configuration(
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": TIMEOUT_SECONDS,
             "admissionReviewVersions": ["v1"],
-            "matchConditions": [
+        });
+        if writes == Writes::Others {
+            webhook["matchConditions"] = json!([
                 {"name": "more-than-finalizers-of-what-goes", "expression": MORE_THAN_FINALIZERS},
                 {"name": "not-what-it-starts-with", "expression": not_what_it_starts_with()},
-            ],
-        });
+            ]);
+        }
         // By a label that nobody can take away or give.
         let by_name = |operator: &str, names: Value| json!({"key": "kubernetes.io/metadata.name", "operator": operator, "values": names});
         let mut selected = Vec::new();
@@ -163,7 +168,13 @@ pub fn configuration(
         }
         webhook
     };
-    let webhooks = (0..).zip(by_place).map(|(number, (within, asked))| webhook(number, within, asked));
+    let webhooks = (0..).zip(&by_place).flat_map(|(number, (within, asked))| {
+        let of = |writes: Writes| {
+            let rules: Vec<Value> = asked.iter().filter_map(|asked| rule(asked, writes)).collect();
+            (!rules.is_empty()).then(|| webhook(number, *within, writes, rules))
+        };
+        [Writes::Creates, Writes::Others].into_iter().filter_map(of).collect::<Vec<_>>()
+    });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -190,17 +201,35 @@ fn not_what_it_starts_with() -> String {
     )
 }
 
-fn rule(Asked { served, ends, .. }: &Asked) -> Value {
+/// The API server turns an object into another shape for conditions, whatever these say, and that is a good part of what asking costs
+/// it. So creates, for which no condition says anything, are asked about without any.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    Creates,
+    Others,
+}
+
+fn rule(Asked { served, ends, .. }: &Asked, writes: Writes) -> Option<Value> {
+    let has_conditions = served.resource.is("apiextensions.k8s.io", "customresourcedefinitions");
+    let mut operations = match writes {
+        Writes::Creates if has_conditions => return None,
+        Writes::Creates => vec!["CREATE"],
+        Writes::Others if has_conditions => vec!["CREATE", "UPDATE"],
+        Writes::Others => vec!["UPDATE"],
+    };
+    if *ends && writes == Writes::Others {
+        operations.push("DELETE");
+    }
     let plural = served.resource.resource.to_string();
     let subresources = served.subresources.iter().map(|subresource| format!("{plural}/{subresource}"));
     let names: Vec<String> = std::iter::once(plural.clone()).chain(subresources).collect();
-    json!({
+    Some(json!({
         "apiGroups": [&*served.resource.group],
         "apiVersions": [&served.version],
         "resources": names,
-        "operations": if *ends { json!(["CREATE", "UPDATE", "DELETE"]) } else { json!(["CREATE", "UPDATE"]) },
+        "operations": operations,
         "scope": if served.namespaced { "Namespaced" } else { "Cluster" },
-    })
+    }))
 }
 
 /// Writes a configuration over the one that was there, and over no other.

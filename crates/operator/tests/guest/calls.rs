@@ -111,19 +111,22 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     let everywhere = Asked { served: served.clone(), within: None, ends: false };
     let written =
         configuration("one", "today", &address, "PEM", &["kube-system".into()], std::slice::from_ref(&everywhere));
-    let webhook = &written["webhooks"][0];
-    assert_eq!(
-        webhook["rules"],
-        json!([{
-            "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments", "deployments/scale"],
-            "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
-        }])
-    );
-    assert_eq!(webhook["namespaceSelector"]["matchExpressions"][0]["values"], json!(["kube-system"]));
-    assert_eq!(webhook["failurePolicy"], "Fail");
+    let [creates, changes] = [0, 1].map(|place: usize| &written["webhooks"][place]);
+    for (webhook, operation) in [(creates, "CREATE"), (changes, "UPDATE")] {
+        assert_eq!(
+            webhook["rules"],
+            json!([{
+                "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments", "deployments/scale"],
+                "operations": [operation], "scope": "Namespaced",
+            }])
+        );
+        assert_eq!(webhook["namespaceSelector"]["matchExpressions"][0]["values"], json!(["kube-system"]));
+        assert_eq!(webhook["failurePolicy"], "Fail");
+    }
     assert_eq!(owner(&written), Some("one"));
-    // What goes, goes; and what it takes to start is nobody's to refuse.
-    let conditions = webhook["matchConditions"].to_string();
+    // What goes, goes; and what it takes to start is nobody's to refuse. Of creates there is nothing to find out.
+    assert_eq!(creates["matchConditions"], Value::Null);
+    let conditions = changes["matchConditions"].to_string();
     assert!(
         conditions.contains("finalizers") && conditions.contains("customquotas.capsule.clastix.io"),
         "{conditions}"
@@ -132,11 +135,22 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
     there["metadata"]["uid"] = json!("x");
     there["webhooks"][0]["objectSelector"] = json!({});
     assert!(says(&there, &written), "what the API server adds");
-    there["webhooks"][0]["rules"][0]["operations"] = json!(["CREATE"]);
+    there["webhooks"][0]["rules"][0]["operations"] = json!(["UPDATE"]);
     assert!(!says(&there, &written));
     let guarded = Asked { ends: true, ..everywhere.clone() };
     let guarded = configuration("one", "today", &address, "PEM", &[], &[guarded]);
-    assert_eq!(guarded["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE", "DELETE"]));
+    let operations = |place: usize| guarded["webhooks"][place]["rules"][0]["operations"].clone();
+    assert_eq!([operations(0), operations(1)], [json!(["CREATE"]), json!(["UPDATE", "DELETE"])]);
+    // Whoever makes a definition is asked with conditions as well: one of them is about that.
+    let definitions = operator::cluster::Served {
+        resource: GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"),
+        namespaced: false,
+        ..served.clone()
+    };
+    let written = configuration("one", "today", &address, "PEM", &[], &[Asked { served: definitions, ..everywhere.clone() }]);
+    let [webhook] = written["webhooks"].as_array().unwrap().as_slice() else { panic!("{written}") };
+    assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+    assert!(webhook["matchConditions"].is_array());
     // What is counted in some namespaces is nobody else's matter.
     let there = |resource: &str, namespaces: &[&str]| Asked {
         served: operator::cluster::Served { resource: GroupResource::core(resource), ..served.clone() },
@@ -156,10 +170,11 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
             )
         })
         .collect();
-    assert_eq!(told, [(1, Value::Null), (1, json!(["a"])), (2, json!(["a", "b"]))]);
+    let (everywhere, one, both) = ((1, Value::Null), (1, json!(["a"])), (2, json!(["a", "b"])));
+    assert_eq!(told, [everywhere.clone(), everywhere, one.clone(), one, both.clone(), both]);
     let names: HashSet<&str> =
         written["webhooks"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
-    assert_eq!(names.len(), 3);
+    assert_eq!(names.len(), 6);
     assert_eq!(address.names(), ["bursar.quota.svc"]);
     assert_eq!(Address::Url("https://[::1]:9443".into()).names(), ["::1"]);
     assert_eq!(served.path("a", "web"), "/apis/apps/v1/namespaces/a/deployments/web");
@@ -188,7 +203,7 @@ fn a_registration_is_never_too_long_to_be_stored() {
     assert!(length < 1_000_000, "{length} bytes");
     let webhooks = written["webhooks"].as_array().unwrap();
     let rules: usize = webhooks.iter().map(|webhook| webhook["rules"].as_array().unwrap().len()).sum();
-    assert_eq!(rules, 50, "what is not named in some namespaces is asked about in all");
+    assert_eq!(rules, 100, "what is not named in some namespaces is asked about in all; creates, and changes");
     assert!(webhooks.iter().any(|webhook| {
         webhook["namespaceSelector"]["matchExpressions"][0]["values"].as_array().map(Vec::len) == Some(3)
     }));
