@@ -235,7 +235,7 @@ mod tests {
             assert!(matches!(serde_json::from_str(&event).unwrap(), WatchEvent::<Sent>::Added(_)), "{levels}");
             let list = format!(r#"{{"metadata":{{}},"items":[{}]}}"#, object(levels));
             let list: ObjectList<Sent> = serde_json::from_str(&list).unwrap();
-            assert_eq!(list.items[0].value["spec"][0].is_array(), true, "{levels}");
+            assert!(list.items[0].value["spec"][0].is_array(), "{levels}");
         }
     }
 }

@@ -98,7 +98,7 @@ impl Telling {
 
 /// Whether what is shown was not told yet.
 fn differs(org: &Seen) -> bool {
-    let of = |value: &'_ Value| value.as_object().filter(|all| !all.is_empty()).cloned();
+    let of = |value: &Value| value.as_object().filter(|all| !all.is_empty()).cloned();
     of(&org.status.warnings) != of(&org.spec.warned)
 }
 
