@@ -49,6 +49,12 @@ static EVENTS_LOST: Metric = Metric::counter(
     "Entries of the outbox that were retired before a sink had them",
 );
 
+static EVENTS_REFUSED: Metric = Metric::counter(
+    "quota_events_refused_total",
+    &["definition"],
+    "Metering events that were given up, because their receiver refused them and took others",
+);
+
 pub static ALL: &[&Metric] = &[
     &GRANTED,
     &DENIED,
@@ -62,6 +68,7 @@ pub static ALL: &[&Metric] = &[
     &EVENTS_FAILED,
     &EVENTS_WAITING,
     &EVENTS_LOST,
+    &EVENTS_REFUSED,
 ];
 
 /// Decisions, counted by whoever sees them.
@@ -84,6 +91,7 @@ pub struct Sent {
     pub failed: u64,
     pub waiting: u64,
     pub lost: u64,
+    pub refused: u64,
 }
 
 impl Decisions {
@@ -124,11 +132,12 @@ pub fn sample(decisions: &Decisions, survey: &dyn Survey, out: &mut Samples) {
             out.put(&DENIED, &[reason], count);
         }
         out.put(&LEFT_OUT, &[], counts.left_out);
-        for (definition, Sent { sent, failed, waiting, lost }) in &counts.outbox {
+        for (definition, Sent { sent, failed, waiting, lost, refused }) in &counts.outbox {
             out.put(&EVENTS_SENT, &[definition], sent);
             out.put(&EVENTS_FAILED, &[definition], failed);
             out.put(&EVENTS_WAITING, &[definition], waiting);
             out.put(&EVENTS_LOST, &[definition], lost);
+            out.put(&EVENTS_REFUSED, &[definition], refused);
         }
     }
     let mut claims: BTreeMap<(String, String), u64> = BTreeMap::new();

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 pub enum Mood {
     /// Answers with this.
     Answers(u16, String),
+    /// Accepts what does not have this text in it, and finds fault with the rest.
+    Refuses(String),
     /// Takes the request, and says nothing.
     Silent,
     /// Closes every connection.
@@ -70,6 +72,11 @@ async fn answer(mut stream: TcpStream, mood: Mood, heard: Heard) {
         return;
     }
     let Some(body) = request(&mut stream).await else { return };
+    let mood = match mood {
+        Mood::Refuses(text) if body.contains(&text) => Mood::Answers(400, "what is that?".into()),
+        Mood::Refuses(_) => Mood::Answers(200, "accepted".into()),
+        mood => mood,
+    };
     match mood {
         Mood::Answers(status, text) => {
             if status < 300 {

@@ -106,3 +106,52 @@ async fn whatever_happens_to_sender_and_receiver_the_events_add_up() {
     assert!(page.expect("metrics").contains("quota_events_sent_total{definition=\"cpu\"} 1"));
     assert_eq!(process.stop().await, Some(0));
 }
+
+/// A claim that its tenant gives an odd dimension is no reason why nobody's usage is told any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_is_refused_for_good_keeps_no_other_back() {
+    let mut receiver = Other::start(Mood::Refuses("odd".into())).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut cpu = definition(CPU, "cores");
+    cpu["usageSink"] = json!({"type": "OpenMeter", "endpoint": receiver.url, "meter": "cores_granted"});
+    cpu["allowedDimensions"] = json!(["x.example.com/project", "x.example.com/zone"]);
+    let (process, client) = start(folder.path(), cpu, &[(CPU, "20"), (COUNT, "20")]).await;
+    let ask = async |name: &str, of: &str| {
+        let mut spec = claim(&[(CPU, "1")]);
+        spec["dimensions"] = json!({"x.example.com/project": "victim", "x.example.com/zone": of});
+        create(&client, &claims(), name, spec).await.expect("a claim");
+    };
+    // By itself it may be the receiver's fault, and is sent again.
+    ask("a", "odd").await;
+    receiver.asked(3).await;
+    for name in ["b", "c", "d"] {
+        ask(name, "fine").await;
+    }
+    let cores = |event: &Value| event["data"]["value"].as_str().unwrap_or_default().to_owned();
+    until("the others are told", || received(&receiver, "id", cores).0.len() == 3).await;
+    for body in receiver.heard() {
+        let events: Value = serde_json::from_str(&body).expect("JSON");
+        let said = events.as_array().expect("a batch").iter().map(|event| &event["data"]["project"]);
+        assert!(said.into_iter().all(|project| project == PROJECT), "nobody says whose an event is: {events}");
+    }
+    // One that refuses everything is to be mended, and what it has not taken is kept.
+    receiver.be(Mood::Answers(401, "who are you?".into()));
+    for name in ["e", "f", "g"] {
+        ask(name, "fine").await;
+    }
+    receiver.asked(12).await;
+    receiver.be(accepts());
+    until("all are told", || received(&receiver, "id", cores).0.len() == 6).await;
+    let begun = Instant::now();
+    loop {
+        let page = client.request_text(http::Request::get("/metrics").body(Vec::new()).expect("a request")).await;
+        let page = page.expect("metrics");
+        assert!(page.contains("quota_events_refused_total{definition=\"cpu\"} 1\n"), "{page}");
+        if page.contains("quota_events_sent_total{definition=\"cpu\"} 6\n") {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{page}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(process.stop().await, Some(0));
+}

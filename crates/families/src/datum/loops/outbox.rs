@@ -2,16 +2,17 @@
 //! their order, to each definition's sink.
 //!
 //! One task a definition, so that a receiver that is down holds up nobody else's. An entry is sent until it is accepted, and how far
-//! each has come is kept in a ConfigMap: after a restart at most what was sent last is sent again, under the same ids.
+//! each has come is kept in a ConfigMap: after a restart at most what was sent last is sent again, under the same ids. An event that is
+//! refused while others are accepted is given up, and said to be: nobody's usage goes untold for the sake of one that cannot be.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use metering::{EVENTS_MAX, Event};
+use metering::{EVENTS_MAX, Event, Failure};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Who has come back is told everything soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Events of a request that is refused of which is asked whether the receiver takes any.
+const PROBED_MAX: usize = 8;
 /// Entries of others that are passed over before that is kept.
 const PASSED_MAX: u64 = 10_000;
 /// Where is kept how far each sink has come.
@@ -107,7 +110,9 @@ impl Sender {
                 }
             }
         };
-        let mut from = saved;
+        let (mut from, mut pause) = (saved, FIRST_PAUSE);
+        // Of the events from there on so many are with their receiver.
+        let mut done = 0;
         loop {
             let behind = end.borrow_and_update().saturating_sub(from);
             self.decisions.outbox(&self.name, |counts| counts.waiting = behind);
@@ -133,12 +138,19 @@ impl Sender {
                     "events were retired before they were sent"
                 );
                 self.decisions.outbox(&self.name, |counts| counts.lost += posted.begin - from);
+                (from, done) = (posted.begin, 0);
             }
             let events: Vec<(Event, &Value)> =
                 posted.entries.iter().flat_map(|entry| events(entry, &self.name)).collect();
-            for some in events.chunks(EVENTS_MAX) {
-                self.deliver(some).await;
+            let delivered = self.deliver_from(&mut done, &events).await;
+            if let Err(why) = delivered {
+                self.decisions.outbox(&self.name, |counts| counts.failed += 1);
+                tracing::debug!(definition = self.name, why, "events were not accepted");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
             }
+            (pause, done) = (FIRST_PAUSE, 0);
             // Numbers may leap; nothing below the end is added later.
             from = posted.entries.last().map_or(posted.end, |last| last.sequence + 1).max(from);
             if !events.is_empty() || from - saved >= PASSED_MAX {
@@ -162,39 +174,72 @@ impl Sender {
         positions(&self.client).patch(POSITIONS, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Sends events until they are accepted. Whoever mends the sink meanwhile is heard; of a definition that is gone what it
-    /// said at the time counts.
-    async fn deliver(&self, events: &[(Event, &Value)]) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.try_deliver(events).await {
-                Ok(()) => {
-                    let count = events.len() as u64;
-                    return self.decisions.outbox(&self.name, |counts| counts.sent += count);
-                }
-                Err(why) => {
-                    self.decisions.outbox(&self.name, |counts| counts.failed += 1);
-                    tracing::debug!(definition = self.name, why, "events were not accepted");
-                }
+    /// Sends what is left of some events, as many to a request as one takes; `done` says how far that came.
+    async fn deliver_from(&self, done: &mut usize, events: &[(Event, &Value)]) -> Result<(), String> {
+        while *done < events.len() {
+            let some = &events[*done..events.len().min(*done + EVENTS_MAX)];
+            match self.tell(some).await {
+                Ok(()) => self.accepted(some.len()),
+                Err(Failure::Wrong(why)) => self.deliver_apart(some, why).await?,
+                Err(Failure::Unavailable(why)) => return Err(why),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            *done += some.len();
         }
+        Ok(())
     }
 
-    async fn try_deliver(&self, events: &[(Event, &Value)]) -> Result<(), String> {
+    /// Some events, of which the receiver refuses at least one for good. If it takes none of several, it is itself what is to be
+    /// mended, and all of them wait for that; else those that it refuses are given up.
+    async fn deliver_apart(&self, events: &[(Event, &Value)], why: String) -> Result<(), String> {
+        let mut taken = HashSet::new();
+        for probe in (0..PROBED_MAX).map(|number| number * events.len() / PROBED_MAX).collect::<BTreeSet<_>>() {
+            match self.tell(&events[probe..=probe]).await {
+                Ok(()) => {
+                    taken.insert(probe);
+                    break;
+                }
+                Err(Failure::Wrong(_)) => {}
+                Err(Failure::Unavailable(why)) => return Err(why),
+            }
+        }
+        if taken.is_empty() {
+            return Err(why);
+        }
+        let mut refused = 0;
+        for at in (0..events.len()).filter(|at| !taken.contains(at)) {
+            match self.tell(&events[at..=at]).await {
+                Ok(()) => {}
+                Err(Failure::Wrong(why)) => {
+                    let (definition, Event { id, subject, value, .. }) = (&self.name, &events[at].0);
+                    tracing::error!(definition, id, subject, value, why, "an event is refused for good, and given up");
+                    refused += 1;
+                }
+                Err(Failure::Unavailable(why)) => return Err(why),
+            }
+        }
+        self.accepted(events.len() - refused);
+        self.decisions.outbox(&self.name, |counts| counts.refused += refused as u64);
+        Ok(())
+    }
+
+    fn accepted(&self, count: usize) {
+        self.decisions.outbox(&self.name, |counts| counts.sent += count as u64);
+    }
+
+    /// Sends events once. Whoever mends the sink meanwhile is heard; of a definition that is gone what it said at the time counts.
+    async fn tell(&self, events: &[(Event, &Value)]) -> Result<(), Failure> {
         let definition = api(&self.client, "ServiceQuotaDefinition", DEFINITIONS.1).get_opt(&self.name).await;
-        let definition = definition.map_err(|error| error.to_string())?;
+        let definition = definition.map_err(|error| Failure::Unavailable(error.to_string()))?;
         let now = definition.map(|one| whole(&one)["spec"]["usageSink"].clone()).filter(|sink| !sink.is_null());
         let (mut rest, mut batch) = (events.iter().peekable(), Vec::new());
         while let Some((event, then)) = rest.next() {
             let sink = now.as_ref().unwrap_or(then);
-            let (event, to) = addressed(event, sink)?;
+            // One that cannot be read is to be mended, and no event's fault.
+            let (event, to) = addressed(event, sink).map_err(Failure::Unavailable)?;
             batch.push(event);
             let ends = rest.peek().is_none_or(|(_, next)| now.is_none() && next != then);
             if ends {
-                let told = meter(&self.client, &to.to, &mut Secrets::default()).await.tell(&batch).await;
-                told.map_err(|failure| failure.message().to_owned())?;
+                meter(&self.client, &to.to, &mut Secrets::default()).await.tell(&batch).await?;
                 batch.clear();
             }
         }
@@ -222,16 +267,15 @@ fn events<'a>(entry: &'a PostedEntry, definition: &str) -> Vec<(Event, &'a Value
     let own = lines.filter(|(_, line)| line["definition"] == definition);
     let event = |(place, line): (usize, &'a Value)| {
         let of_line = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
-        let mut dimensions: Vec<(String, String)> = vec![
-            ("resource".into(), of_line("resource")),
-            ("unit".into(), of_line("unit")),
-            ("total".into(), of_line("total")),
-        ];
+        let said_of = line["dimensions"].as_object().into_iter().flatten();
+        let mut dimensions: Vec<(String, String)> =
+            said_of.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+        // A dimension may be called like one of these, and its value is the claim's: what is said here comes after it, and counts.
+        for field in ["resource", "unit", "total"] {
+            dimensions.push((field.into(), of_line(field)));
+        }
         for field in ["change", "project", "organization", "claim"] {
             dimensions.push((field.into(), said(field).to_owned()));
-        }
-        for (key, value) in line["dimensions"].as_object().into_iter().flatten() {
-            dimensions.push((key.clone(), value.as_str().unwrap_or_default().to_owned()));
         }
         let event = Event {
             id: format!("{}.{place}", said("id")),
