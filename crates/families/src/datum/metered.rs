@@ -18,6 +18,7 @@ use super::catalog::Catalog;
 use super::entity::{Entity, Level};
 use super::table::{BucketAccount, Limited, Table};
 use super::{CLAIMS, EFFECTIVE};
+use crate::karmada::loops::kind::fingerprint;
 use crate::{Change, Parsed, View};
 
 /// Claims of a bucket that are looked at to tell what its meter has seen; what the others have is taken for unclaimed.
@@ -180,6 +181,14 @@ impl Source {
         self.labels.get(key).cloned().unwrap_or_else(usual)
     }
 
+    /// What tells its answers from those of another meter: who is asked, for what, and by which names.
+    pub fn mark(&self) -> String {
+        let Source { kind, endpoint, meter, entity_label, organization_label, labels, empty_is_zero, .. } = self;
+        let names = format!("{entity_label} {organization_label:?} {labels:?}");
+        let asked = format!("{kind:?} {endpoint} {meter} {names} {empty_is_zero}");
+        format!("{:016x}", fingerprint(&asked))
+    }
+
     /// The meter's name of whose usage it is.
     pub fn label_of(&self, level: Level) -> Option<&str> {
         match level {
@@ -298,8 +307,8 @@ pub fn unseen(limited: &Limited, bucket: &BucketAccount, samples: &Samples, now_
     }
 }
 
-/// The answers that an object keeps: of buckets that are there and metered. One that has just come in gets its moment, and what it
-/// says beyond what is claimed.
+/// The answers that an object keeps: of buckets that are there, by the meter that is asked about them now. One that has just come in gets
+/// its moment, and what it says beyond what is claimed.
 pub fn kept_samples(object: &Value, spec: &Map<String, Value>, entity: &Entity, view: &dyn View) -> Value {
     let written = items(object, &["spec", "usage"]);
     if written.is_empty() {
@@ -312,8 +321,11 @@ pub fn kept_samples(object: &Value, spec: &Map<String, Value>, entity: &Entity, 
     let mut kept = Vec::new();
     for entry in written {
         let name = text(entry, &["account"]);
-        let account =
-            accounts.iter().find(|(limited, bucket)| &*bucket.name == name && limited.definition.source.is_some());
+        // What another meter says may be on its way yet when a definition names this one.
+        let is_of = |source: &Source| entry["of"].as_str().is_none_or(|of| of == source.mark());
+        let account = accounts
+            .iter()
+            .find(|(limited, bucket)| &*bucket.name == name && limited.definition.source.as_ref().is_some_and(is_of));
         let Some((limited, bucket)) = account.filter(|_| seen.insert(name.to_owned())) else { continue };
         let mut entry = entry.clone();
         let value = text(&entry, &["valueNanos"]).parse::<i128>().ok().filter(|value| *value >= 0);
@@ -346,7 +358,7 @@ fn shown_by_meter(table: &Table, limited: &Limited, bucket: &BucketAccount, befo
     let policies = names.map(|name| policy_name(&EFFECTIVE.resource(), "", &name));
     let holders = policies.flat_map(|policy| view.holders(&policy, &bucket.name, "", HOLDERS_MAX));
     let mut shown = Amount::ZERO;
-    for holder in holders.filter(|holder| holder.account == bucket.name) {
+    for holder in holders.filter(|holder| holder.account == bucket.name).take(HOLDERS_MAX) {
         // Of thousands of claims few are others than when the meter was asked last.
         let read = |claim: &Value| -> Parsed { Arc::new(granted_since(claim)) };
         let since = view.parsed_one(&CLAIMS.resource(), &holder.namespace, &holder.name, &read);

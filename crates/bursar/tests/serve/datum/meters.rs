@@ -115,6 +115,36 @@ async fn many_who_wait_are_one_question() {
     assert_eq!(process.stop().await, Some(0));
 }
 
+/// An answer counts for an hour here, and not for a meter that did not give it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_names_another_meter_believes_the_one_before_no_more() {
+    let (wrong, right) = (Other::start(measures(0)).await, Other::start(Mood::Silent).await);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut source = json!({
+        "type": "Prometheus", "endpoint": wrong.url, "meter": "cores", "lag": "1s", "maxAge": "1h", "timeout": "1s",
+    });
+    let mut cpu = definition(CPU, "cores");
+    cpu["usageSource"] = source.clone();
+    let (process, client) = start(folder.path(), cpu, &[(CPU, "10")]).await;
+    create(&client, &claims(), "a", claim(&[(CPU, "1")])).await.expect("a claim");
+    until(&client, Duration::from_secs(20), |now| now.get("Granted/QuotaAvailable") == Some(&1)).await;
+    source["endpoint"] = json!(right.url);
+    edit(&client, &definitions(), "cpu", json!({"usageSource": source})).await;
+    create(&client, &claims(), "b", claim(&[(CPU, "5")])).await.expect("a claim");
+    assert_eq!(phase(&api(&client, &claims()).get("b").await.expect("a claim")), "Pending/PendingQuotaCheck");
+    right.be(measures(9));
+    until(&client, WITHIN, |now| now.get("Denied/QuotaExceeded") == Some(&1)).await;
+    // Written again as it is, it is the same meter, and nobody has to wait for it.
+    let said = async || {
+        let project = api(&client, &effective()).get(&format!("project-{PROJECT}")).await.expect("what grants come to");
+        project.data["spec"]["usage"][0].clone()
+    };
+    let before = said().await;
+    edit(&client, &definitions(), "cpu", json!({"description": "cores", "usageSource": source})).await;
+    assert_eq!(said().await, before);
+    assert_eq!(process.stop().await, Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_down_is_hardly_asked() {
     for mood in [Mood::Down, Mood::Answers(404, "{}".into()), Mood::Answers(503, "{}".into())] {

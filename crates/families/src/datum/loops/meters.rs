@@ -75,6 +75,8 @@ type Bucket = (String, String);
 /// One bucket to be asked about.
 struct Asked {
     bucket: Bucket,
+    /// Whose answer it will be.
+    of: String,
     unit: Unit,
     meter: Meter,
     question: Question,
@@ -137,11 +139,11 @@ impl Asking {
                 match question(source, &table, &bucket.selector, now_ms) {
                     Ok(question) => {
                         let (unit, meter) = (limited.definition.unit, meter(client, source, &mut secrets).await);
-                        self.due.push_back(Asked { bucket: place, unit, meter, question });
+                        self.due.push_back(Asked { bucket: place, of: source.mark(), unit, meter, question });
                     }
                     Err(why) if is_told(samples.get(&bucket.name), &why) => {}
                     Err(why) => {
-                        let entry = json!({"account": place.1, "error": why});
+                        let entry = json!({"account": place.1, "of": source.mark(), "error": why});
                         unaskable.entry(place.0).or_insert_with(Vec::new).push(entry);
                     }
                 }
@@ -173,7 +175,7 @@ impl Asking {
         for (asked, answer) in &answers {
             self.gates.leave(&asked.meter, &asked.question, answer, Instant::now());
             let (object, account) = &asked.bucket;
-            let entry = match answer {
+            let mut entry = match answer {
                 Ok(reading) => match asked.unit.measured(reading.nanos) {
                     Some(amount) => json!({
                         "account": account, "valueNanos": amount.nanos().to_string(), "takenAtMs": reading.at_ms,
@@ -182,6 +184,7 @@ impl Asking {
                 },
                 Err(failure) => json!({"account": account, "error": failure.message()}),
             };
+            entry["of"] = json!(asked.of);
             entries.entry(object.clone()).or_default().push(entry);
         }
         write(&self.client, entries).await;

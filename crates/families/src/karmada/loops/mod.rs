@@ -22,7 +22,7 @@ mod ended;
 mod evict;
 mod evictions;
 mod heartbeat;
-mod kind;
+pub(crate) mod kind;
 mod leases;
 mod leaving;
 mod lender;

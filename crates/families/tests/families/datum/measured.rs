@@ -168,4 +168,11 @@ fn samples_go_with_the_meter_that_gave_them() {
     story.desk.apply(&definitions(), "", "cpu", definition(CPU, "cores", None)).unwrap();
     assert_eq!(samples(&story.desk), json!([]));
     assert_eq!(story.desk.ask("c", &[(CPU, "20")], json!({})), "Granted/QuotaAvailable");
+    // What a meter says that was asked before the definition named another is not kept either, whenever it comes.
+    let mut story = Story::begin(1);
+    story.tell(json!({"account": CPU, "of": "another", "valueNanos": "0", "takenAtMs": story.desk.now_ms}));
+    assert_eq!(samples(&story.desk), json!([]));
+    assert_eq!(story.desk.ask("c", &[(CPU, "1")], json!({})), "Pending/PendingQuotaCheck");
+    story.tell(json!({"account": CPU, "of": "another", "error": "status 503"}));
+    assert_eq!(story.desk.phase("proj-abc", "c"), "Pending/PendingQuotaCheck");
 }
