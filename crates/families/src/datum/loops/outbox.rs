@@ -111,8 +111,8 @@ impl Sender {
             }
         };
         let (mut from, mut pause) = (saved, FIRST_PAUSE);
-        // Of the events from there on so many are with their receiver.
-        let mut done = 0;
+        // Of the events from there on so many are with their receiver; and so often it would not have the rest.
+        let (mut done, mut tries) = (0, 0);
         loop {
             let behind = end.borrow_and_update().saturating_sub(from);
             self.decisions.outbox(&self.name, |counts| counts.waiting = behind);
@@ -142,15 +142,15 @@ impl Sender {
             }
             let events: Vec<(Event, &Value)> =
                 posted.entries.iter().flat_map(|entry| events(entry, &self.name)).collect();
-            let delivered = self.deliver_from(&mut done, &events).await;
+            let delivered = self.deliver_from(&mut done, &events, tries).await;
             if let Err(why) = delivered {
                 self.decisions.outbox(&self.name, |counts| counts.failed += 1);
                 tracing::debug!(definition = self.name, why, "events were not accepted");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                (pause, tries) = ((pause * 2).min(LONGEST_PAUSE), tries + 1);
                 continue;
             }
-            (pause, done) = (FIRST_PAUSE, 0);
+            (pause, done, tries) = (FIRST_PAUSE, 0, 0);
             // Numbers may leap; nothing below the end is added later.
             from = posted.entries.last().map_or(posted.end, |last| last.sequence + 1).max(from);
             if !events.is_empty() || from - saved >= PASSED_MAX {
@@ -175,12 +175,13 @@ impl Sender {
     }
 
     /// Sends what is left of some events, as many to a request as one takes; `done` says how far that came.
-    async fn deliver_from(&self, done: &mut usize, events: &[(Event, &Value)]) -> Result<(), String> {
+    async fn deliver_from(&self, done: &mut usize, events: &[(Event, &Value)], tries: usize) -> Result<(), String> {
         while *done < events.len() {
             let some = &events[*done..events.len().min(*done + EVENTS_MAX)];
             match self.tell(some).await {
                 Ok(()) => self.accepted(some.len()),
-                Err(Failure::Wrong(why)) => self.deliver_apart(some, why).await?,
+                Err(Failure::Wrong(why)) if !self.takes_any(&events[*done..], tries).await? => return Err(why),
+                Err(Failure::Wrong(_)) => self.deliver_apart(some).await?,
                 Err(Failure::Unavailable(why)) => return Err(why),
             }
             *done += some.len();
@@ -188,29 +189,26 @@ impl Sender {
         Ok(())
     }
 
-    /// Some events, of which the receiver refuses at least one for good. If it takes none of several, it is itself what is to be
-    /// mended, and all of them wait for that; else those that it refuses are given up.
-    async fn deliver_apart(&self, events: &[(Event, &Value)], why: String) -> Result<(), String> {
-        let mut taken = HashSet::new();
-        for probe in (0..PROBED_MAX).map(|number| number * events.len() / PROBED_MAX).collect::<BTreeSet<_>>() {
-            match self.tell(&events[probe..=probe]).await {
-                Ok(()) => {
-                    taken.insert(probe);
-                    break;
-                }
+    /// Whether the receiver takes any of these. One that takes none is itself what is to be mended, and all of them wait for that.
+    async fn takes_any(&self, events: &[(Event, &Value)], tries: usize) -> Result<bool, String> {
+        for at in probes(events.len(), tries) {
+            match self.tell(&events[at..=at]).await {
+                Ok(()) => return Ok(true),
                 Err(Failure::Wrong(_)) => {}
                 Err(Failure::Unavailable(why)) => return Err(why),
             }
         }
-        if taken.is_empty() {
-            return Err(why);
-        }
+        Ok(false)
+    }
+
+    /// Some events, one by one: those that are refused by a receiver that takes others are given up.
+    async fn deliver_apart(&self, events: &[(Event, &Value)]) -> Result<(), String> {
         let mut refused = 0;
-        for at in (0..events.len()).filter(|at| !taken.contains(at)) {
-            match self.tell(&events[at..=at]).await {
+        for one in events {
+            match self.tell(std::slice::from_ref(one)).await {
                 Ok(()) => {}
                 Err(Failure::Wrong(why)) => {
-                    let (definition, Event { id, subject, value, .. }) = (&self.name, &events[at].0);
+                    let (definition, Event { id, subject, value, .. }) = (&self.name, &one.0);
                     tracing::error!(definition, id, subject, value, why, "an event is refused for good, and given up");
                     refused += 1;
                 }
@@ -245,6 +243,12 @@ impl Sender {
         }
         Ok(())
     }
+}
+
+/// Which of so many events are tried by themselves: from all over them, and with every try others. Whoever has events made that are
+/// refused has most of them, and not all.
+fn probes(count: usize, tries: usize) -> BTreeSet<usize> {
+    (0..PROBED_MAX.min(count)).map(|number| (number * count / PROBED_MAX.min(count) + tries) % count).collect()
 }
 
 /// An event as a sink wants it: under its name of the meter and of dimensions.
@@ -290,4 +294,18 @@ fn events<'a>(entry: &'a PostedEntry, definition: &str) -> Vec<(Event, &'a Value
         (event, &line["sink"])
     };
     own.map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_tried_by_itself_in_the_end() {
+        for count in [0, 1, 2, 7, 8, 9, 100, 1000] {
+            assert!(probes(count, 3).len() <= PROBED_MAX.min(count));
+            let tried: BTreeSet<usize> = (0..=count / PROBED_MAX).flat_map(|tries| probes(count, tries)).collect();
+            assert!(tried.into_iter().eq(0..count), "{count}");
+        }
+    }
 }
