@@ -53,7 +53,9 @@ fn binding(scheduler: &str, clusters: Value) -> Value {
         "spec": {
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1m", "memory": "1Mi"}},
-            "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+            "placement": {
+                "replicaScheduling": {"replicaSchedulingType": "Divided"}, "clusterTolerations": [{"operator": "Exists"}],
+            },
             "schedulerName": scheduler, "clusters": clusters,
         },
     })
@@ -136,7 +138,8 @@ async fn scheduled(options: &Options) -> anyhow::Result<Figures> {
     for number in 0..CLUSTERS {
         let cluster = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": format!("m{number}")},
-            "spec": {"syncMode": "Pull"},
+            // Nobody answers there: placing needs no member.
+            "spec": {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:9"},
         });
         make(&mut connection, CLUSTER, cluster).await?;
     }
