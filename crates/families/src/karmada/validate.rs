@@ -166,7 +166,7 @@ pub fn propagation_policy(request: &Admission<'_>, world: &dyn World) -> Vec<Fie
     }
     let is_alone = at(request.object, &["spec", "placement", "clusterAffinity"]).is_some_and(|one| !one.is_null());
     if is_alone && !named.is_empty() {
-        errors.push(FieldError::forbidden(&list, "clusterAffinities cannot co-exist with clusterAffinity"));
+        errors.push(FieldError::forbidden(list, "clusterAffinities cannot co-exist with clusterAffinity"));
     }
     let scheduling = placement.child("replicaScheduling");
     let known: [(&str, &[&str]); 2] = [
