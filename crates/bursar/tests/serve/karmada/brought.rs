@@ -128,6 +128,8 @@ async fn a_job_that_ran_to_its_end_is_not_brought_again() {
     fleet.members[0].reconnect();
     // One that nobody saw go may have ended; that is said, and left to people.
     fleet.until(&bindings(), "unseen-job", is_applied("False")).await;
+    let labelled = json!({"metadata": {"labels": {"looked": "at"}}});
+    edit(&fleet.client, &jobs, "told", labelled).await.expect("a label");
     fleet.create(&jobs, "last", job(json!(null))).await;
     until(&there, &jobs, "last", |_| true).await;
     for name in ["told", "quick", "unseen"] {

@@ -11,7 +11,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::super::interpret;
-use super::kind::whole;
+use super::kind::{fingerprint, whole};
 
 /// Objects of one kind that are remembered; and how long a status may be to be remembered, too.
 const ENDED_MAX: usize = 1024;
@@ -50,7 +50,12 @@ pub enum Gone {
     Unknown,
 }
 
-/// What a Work told last of one of its manifests, if it was made of the manifest as it is now.
+/// What a run was made of. Who labels what has run does not ask for another run.
+pub fn mark_of_run(manifest: &Value) -> String {
+    format!("{:016x}", fingerprint(&manifest["spec"].to_string()))
+}
+
+/// What a Work told last of one of its manifests, if that asked for the same.
 fn told<'a>(work: &'a DynamicObject, ordinal: usize, mark: &str) -> Option<&'a Value> {
     let told = work.data["status"]["manifestStatuses"].as_array()?;
     let entry = told.iter().find(|one| one["identifier"]["ordinal"] == ordinal)?;
@@ -69,8 +74,8 @@ pub fn is_ended(entry: &Value, manifest: &Value) -> bool {
 }
 
 /// What became of an object that is not there; `None` where it is to be brought: it never was, or others took it away.
-pub fn gone(work: &DynamicObject, ordinal: usize, (manifest, mark): (&Value, &str), seen: &Ended) -> Option<Gone> {
-    let entry = told(work, ordinal, mark)?;
+pub fn gone(work: &DynamicObject, ordinal: usize, manifest: &Value, seen: &Ended) -> Option<Gone> {
+    let entry = told(work, ordinal, &mark_of_run(manifest))?;
     if is_ended(entry, manifest) {
         return Some(Gone::Ended(entry.clone()));
     }
@@ -99,34 +104,37 @@ mod tests {
         json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]})
     }
 
-    fn work(status: Value) -> DynamicObject {
-        let identifier = json!({"ordinal": 0, "uid": "u", "fingerprint": "f"});
+    fn work(of: &Value, status: Value) -> DynamicObject {
+        let identifier = json!({"ordinal": 0, "uid": "u", "fingerprint": mark_of_run(of)});
         let told = json!([{"identifier": identifier, "health": "Healthy", "status": status}]);
         object(&works(), "karmada-es-m1", "w", json!({"status": {"manifestStatuses": told}}))
     }
 
     #[test]
     fn what_ran_to_its_end_is_not_run_again() {
-        let (seen, running) = (Ended::default(), work(json!({"active": 1})));
-        let becomes = |work: &DynamicObject, manifest: &Value, mark: &str| gone(work, 0, (manifest, mark), &seen);
-        let kept = job(Value::Null);
-        assert_eq!(becomes(&running, &kept, "f"), None, "somebody took it away while it ran");
-        assert_eq!(becomes(&running, &job(json!(0)), "f"), Some(Gone::Unknown));
-        let told = work(ended());
+        let (seen, kept, goes) = (Ended::default(), job(Value::Null), job(json!(0)));
+        let becomes = |work: &DynamicObject, manifest: &Value| gone(work, 0, manifest, &seen);
+        let running = work(&kept, json!({"active": 1}));
+        assert_eq!(becomes(&running, &kept), None, "somebody took it away while it ran");
+        assert_eq!(becomes(&work(&goes, json!({"active": 1})), &goes), Some(Gone::Unknown));
+        let told = work(&kept, ended());
         let as_told = Some(Gone::Ended(told.data["status"]["manifestStatuses"][0].clone()));
-        assert_eq!(becomes(&told, &kept, "f"), as_told);
-        assert_eq!(becomes(&told, &kept, "another"), None, "the manifest is another one");
+        assert_eq!(becomes(&told, &kept), as_told);
+        let mut labelled = kept.clone();
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        assert_eq!(becomes(&told, &labelled), as_told, "a label is no other run");
+        assert_eq!(becomes(&told, &goes), None, "another spec is");
         let never = object(&works(), "karmada-es-m1", "w", json!({}));
-        assert_eq!(becomes(&never, &job(json!(0)), "f"), None, "it never was there");
+        assert_eq!(becomes(&never, &goes), None, "it never was there");
         // It ended and went before anybody told.
         let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("batch", "v1", "Job"));
         let mut last = object(&kind, "team", "j", json!({"status": {"active": 1}}));
         last.metadata.uid = Some("u".into());
         seen.note(&last, &kind);
-        assert_eq!(becomes(&running, &kept, "f"), None);
+        assert_eq!(becomes(&running, &kept), None);
         last.data["status"] = ended();
         seen.note(&last, &kind);
-        let Some(Gone::Ended(entry)) = becomes(&running, &kept, "f") else { panic!("it ended") };
+        let Some(Gone::Ended(entry)) = becomes(&running, &kept) else { panic!("it ended") };
         assert_eq!(entry["status"], ended());
     }
 }

@@ -15,7 +15,7 @@ use super::super::Settings;
 use super::super::interpret::{self, Reserve};
 use super::detector::words;
 use super::difference::covers;
-use super::ended::{Gone, gone, is_ended};
+use super::ended::{Gone, gone, is_ended, mark_of_run};
 use super::heartbeat;
 use super::kind::{
     MANAGED, TEMPLATE_MARK, WORK_FINALIZER, all, fingerprint, is_leaving, namespace_of, whole, within, work_namespace,
@@ -247,7 +247,7 @@ impl Member {
                         "identifier": {
                             "ordinal": ordinal, "group": kind.group, "version": kind.version, "kind": kind.kind,
                             "resource": kind.plural, "namespace": namespace_of(&object), "name": object.name_any(),
-                            "uid": object.metadata.uid, "fingerprint": mark_of(&marked.object),
+                            "uid": object.metadata.uid, "fingerprint": mark_of_run(&marked.object),
                         },
                         "health": interpret::health(&live).name(),
                     });
@@ -330,7 +330,7 @@ impl Member {
         let api = within(&self.member, &mirror.kind, namespace);
         let there = api.get_opt(name).await?;
         let is_missing = there.is_none();
-        match gone(work, *ordinal, (manifest, mark_of(manifest)), &mirror.ended).filter(|_| is_missing) {
+        match gone(work, *ordinal, manifest, &mirror.ended).filter(|_| is_missing) {
             Some(Gone::Ended(entry)) => return Ok(Applied::Ended(entry)),
             Some(Gone::Unknown) => {
                 let kind = &mirror.kind.kind;
