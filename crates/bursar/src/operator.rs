@@ -33,6 +33,9 @@ pub struct Args {
     /// Address of the webhook; port 0 takes any free port
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:9443")]
     listen: String,
+    /// Address where Prometheus finds /metrics, without TLS and open to whoever reaches it [default: nowhere]
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
     /// The Service by which the API server finds the webhook
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", conflicts_with = "url")]
     service: Option<String>,
@@ -48,7 +51,8 @@ pub struct Args {
     /// Whom the API server has to trust for it
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Decides about CustomQuotas although Capsule's own webhooks do, too: for the time in which quotas move from one to the other
+    /// Decides about CustomQuotas although Capsule's own webhooks do, too, and leaves pools to Capsule: for the time in which quotas move
+    /// from one to the other
     #[arg(long)]
     beside_capsule: bool,
     /// Families that are switched on
@@ -115,6 +119,7 @@ impl Args {
         Ok(Config {
             store: self.store()?,
             listen: self.listen.clone(),
+            metrics: self.metrics.clone(),
             address,
             certificates: match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
                 (Some(certificate), Some(key), Some(authority)) => Source::Files(Files {

@@ -17,6 +17,7 @@ use store::Batch;
 use crate::holds::Holds;
 use crate::journal::{Identity, Journal};
 use crate::kept_back::{Amounts, KeptBack};
+use crate::metrics::State;
 use crate::push::{Does, Push};
 use crate::registration::is_converted;
 use crate::sight::Seen;
@@ -44,6 +45,8 @@ pub enum Command {
     Publish { now_ms: i64 },
     /// Everything as it is at this moment, for an audit.
     Snapshot,
+    /// What metrics tell.
+    State,
 }
 
 /// A write that the cluster's API server asks about.
@@ -82,6 +85,7 @@ pub enum Answer {
     /// How many statuses are left.
     Published(usize),
     Snapshot(Box<Snapshot>),
+    State(Box<State>),
 }
 
 /// An object that something is held for, to be looked for in the cluster.
@@ -472,6 +476,7 @@ impl sequencer::Engine for Core {
                 self.stamp();
                 Answer::Published(left)
             }
+            Command::State => Answer::State(Box::new(State::of(&self.engine, self.holds.len(), &self.kept_back))),
             Command::Snapshot => Answer::Snapshot(Box::new(self.engine.snapshot())),
         };
         self.note_effects();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use families::capsule;
+use families::metrics::{Samples, Survey};
 use families::{
     Admission, Affected, Balances, Cause, Change, Denial, Families, Family, Manifest, Must, Operation, Plural, Plurals,
     PolicyObject, Projected, Refusal, Settings, Uncompiled, View, Words, World, holds,
@@ -14,8 +15,11 @@ use serde_json::Value;
 
 use crate::kept_back::Amounts;
 
-const CAPSULE: Plurals =
-    &[Plural(capsule::GROUP, capsule::CUSTOM_QUOTAS), Plural(capsule::GROUP, capsule::GLOBAL_CUSTOM_QUOTAS), POOLS];
+const CAPSULE: Plurals = &[CUSTOM, GLOBAL, POOLS];
+/// While Capsule's own controller keeps pools, nobody else does.
+const BESIDE_CAPSULE: Plurals = &[CUSTOM, GLOBAL];
+const CUSTOM: Plural = Plural(capsule::GROUP, capsule::CUSTOM_QUOTAS);
+const GLOBAL: Plural = Plural(capsule::GROUP, capsule::GLOBAL_CUSTOM_QUOTAS);
 const POOLS: Plural = Plural(capsule::GROUP, capsule::RESOURCE_POOLS);
 const CLAIMS: Plural = Plural(capsule::GROUP, capsule::RESOURCE_POOL_CLAIMS);
 const KUBERNETES: Plurals = &[Plural("quota.openshift.io", "clusterresourcequotas")];
@@ -55,10 +59,20 @@ pub fn keeping(resource: &GroupResource) -> Option<&'static Keeping> {
 
 /// The chosen families as guests.
 pub fn guests(settings: &Settings, chosen: impl Fn(&str) -> bool) -> Families {
+    guests_with(settings, chosen, |policies| policies)
+}
+
+/// The same while Capsule's own controller is at work: its pools stay its own.
+pub fn guests_beside_capsule(settings: &Settings, chosen: impl Fn(&str) -> bool) -> Families {
+    guests_with(settings, chosen, |policies| if policies == CAPSULE { BESIDE_CAPSULE } else { policies })
+}
+
+fn guests_with(settings: &Settings, chosen: impl Fn(&str) -> bool, kept: impl Fn(Plurals) -> Plurals) -> Families {
     let all = families::all(settings);
     let as_guest = |family: &Arc<dyn Family>| {
         let name = family.manifest().name;
         let (_, policies) = GUESTS.iter().find(|(known, _)| *known == name && chosen(name))?;
+        let policies = kept(policies);
         Some(Arc::new(Guest::new(family.clone(), policies)) as Arc<dyn Family>)
     };
     Families::new(all.iter().filter_map(as_guest).collect())
@@ -158,6 +172,7 @@ impl Guest {
             shaped: of_kept(of.shaped),
             watched: of_kept(of.watched),
             meaning: of.meaning,
+            metrics: of.metrics,
             ..Manifest::EMPTY
         };
         Guest { family, manifest }
@@ -244,5 +259,9 @@ impl Family for Guest {
 
     fn words(&self, denial: &Denial) -> Words {
         self.family.words(denial)
+    }
+
+    fn sample(&self, survey: &dyn Survey, out: &mut Samples) {
+        self.family.sample(survey, out);
     }
 }

@@ -136,6 +136,11 @@ impl KeptBack {
         self.kept.keys().cloned().collect()
     }
 
+    /// For how many of them something is held.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
     /// Whether something is held for one of them under this name.
     pub fn holds(&self, held: SubjectId) -> bool {
         self.open.values().any(|open| *open == held)

@@ -19,6 +19,7 @@ pub mod holds;
 mod journal;
 pub mod kept_back;
 pub mod loops;
+pub mod metrics;
 pub mod push;
 pub mod registrar;
 pub mod registration;

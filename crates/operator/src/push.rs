@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Served, call};
 use crate::kept_back::STAMP;
+use crate::metrics::Metrics;
 
 /// An object that has to be otherwise in the cluster.
 #[derive(Clone, Debug)]
@@ -201,7 +202,7 @@ fn says(push: &Push) -> u64 {
 }
 
 /// Writes objects until nobody has any more to be written.
-pub async fn run(client: Client, directory: Directory, mut pushes: UnboundedReceiver<Push>) {
+pub async fn run(client: Client, directory: Directory, mut pushes: UnboundedReceiver<Push>, metrics: Arc<Metrics>) {
     let mut waiting = Waiting::default();
     loop {
         tokio::select! {
@@ -215,10 +216,14 @@ pub async fn run(client: Client, directory: Directory, mut pushes: UnboundedRece
             waiting.add(push, Instant::now());
         }
         let Some(push) = waiting.take(Instant::now()) else { continue };
-        match write(&client, &directory, &push).await {
-            Ok(true) => waiting.done(&push, Instant::now()),
+        match write(&client, &directory, &push, &metrics).await {
+            Ok(true) => {
+                metrics.written.add(1);
+                waiting.done(&push, Instant::now());
+            }
             Ok(false) => {}
             Err(error) => {
+                metrics.failed.add(1);
                 tracing::warn!(key = %push.object.key, %error, "an object could not be written, and is tried again");
                 waiting.add_again(push, Instant::now());
             }
@@ -234,17 +239,21 @@ async fn until(moment: Option<Instant>) {
 }
 
 /// Whether it was written; `Err` for what may go well another time.
-async fn write(client: &Client, directory: &Directory, push: &Push) -> Result<bool, kube::Error> {
+async fn write(client: &Client, directory: &Directory, push: &Push, metrics: &Metrics) -> Result<bool, kube::Error> {
     let key = &push.object.key;
     let served = directory.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key.resource).cloned();
     let Some(served) = served else { return Ok(false) };
     match carry_out(client, &served, push).await {
         Ok(()) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
+        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
+            metrics.overtaken.add(1);
+            Ok(false)
+        }
         Err(kube::Error::Api(status))
             if (400..429).contains(&status.code) && status.code != 401 && status.code != 403 =>
         {
             tracing::error!(%key, %status, "the cluster refused what was to be written");
+            metrics.push_refused.add(1);
             Ok(false)
         }
         Err(error) => Err(error),

@@ -265,12 +265,18 @@ pub fn is_converted(definition: &Value) -> bool {
     definition.pointer("/spec/conversion/strategy").and_then(Value::as_str) == Some("Webhook")
 }
 
-/// The configuration and the webhook by which Capsule's own controller decides about CustomQuotas, if there is one.
+/// The configuration and the webhook by which Capsule's own controller decides about what is decided here, if there is one. Its names
+/// have had more parts since 0.13.11.
 pub fn of_capsule(configurations: &Value) -> Option<(String, String)> {
+    let decides = |name: &&str| {
+        let parts: Vec<&str> =
+            name.strip_suffix(".projectcapsule.dev").into_iter().flat_map(|name| name.split('.')).collect();
+        parts.iter().any(|part| ["custom-quotas", "resourcepools", "resourcepoolclaims"].contains(part))
+    };
     let items = configurations["items"].as_array().into_iter().flatten();
     items.into_iter().find_map(|one| {
         let mut names = one["webhooks"].as_array().into_iter().flatten().filter_map(|webhook| webhook["name"].as_str());
-        let webhook = names.find(|name| name.ends_with("custom-quotas.projectcapsule.dev"))?;
+        let webhook = names.find(decides)?;
         Some((one["metadata"]["name"].as_str().unwrap_or_default().to_owned(), webhook.to_owned()))
     })
 }

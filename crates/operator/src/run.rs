@@ -14,6 +14,7 @@ use sequencer::{Handle, Limits};
 use store::{EmbeddedStore, EtcdStore, Store, StoreError, etcd};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::{CertificateError, Certificates, Source};
@@ -21,6 +22,7 @@ use crate::core::{Answer, Command, Core, Counted, Publication};
 use crate::guests;
 use crate::journal::{Journal, JournalError};
 use crate::loops::{self, Clock};
+use crate::metrics;
 use crate::push::{self, Directory};
 use crate::registrar::Registrar;
 use crate::registration::{self, Address};
@@ -39,6 +41,8 @@ const NEWS: usize = 64;
 pub struct Config {
     pub store: StoreAt,
     pub listen: String,
+    /// Where `/metrics` is served, without TLS, if anywhere.
+    pub metrics: Option<String>,
     /// Where the API server finds the webhook; the address it listens on where nothing is said.
     pub address: Option<Address>,
     pub certificates: Source,
@@ -95,8 +99,9 @@ pub enum OperatorError {
     )]
     Another { other: String },
     #[error(
-        "Capsule decides about CustomQuotas here (webhook {webhook} of {configuration}), and both would write their status: switch off \
-         its hooks for custom quotas, or start with --beside-capsule while quotas move from one to the other"
+        "Capsule decides about quotas and pools here (webhook {webhook} of {configuration}), and both would write their status: switch off \
+         its hooks for custom quotas and pools, or start with --beside-capsule, which leaves pools to Capsule, while quotas move from one \
+         to the other"
     )]
     BesideCapsule { configuration: String, webhook: String },
     #[error("cannot start threads: {0}")]
@@ -117,7 +122,11 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     told: impl FnOnce(&str),
 ) -> Result<(), OperatorError> {
-    let families = guests::guests(&config.settings, |name| config.families.iter().any(|chosen| chosen == name));
+    let chosen = |name: &str| config.families.iter().any(|chosen| chosen == name);
+    let families = match config.beside_capsule {
+        true => guests::guests_beside_capsule(&config.settings, chosen),
+        false => guests::guests(&config.settings, chosen),
+    };
     if families.iter().next().is_none() {
         let known: Vec<&str> = guests::GUESTS.iter().map(|(name, _)| *name).collect();
         return Err(OperatorError::NoFamily { known: known.join(", ") });
@@ -129,7 +138,15 @@ pub async fn run(
     let certificates = Certificates::new(config.certificates, address.names(), SystemTime::now())?;
     let tls = certificates.tls()?;
     let front = Arc::new(Front::default());
-    let serving = tokio::spawn(webhook::serve(listener, TlsAcceptor::from(tls), front.clone()));
+    let mut serving = JoinSet::new();
+    if let Some(listen) = &config.metrics {
+        let listening = |source| OperatorError::Listen { listen: listen.clone(), source };
+        let listener = TcpListener::bind(listen).await.map_err(listening)?;
+        tracing::info!(at = %listener.local_addr().map_err(listening)?, "metrics are served");
+        serving.spawn(metrics::serve(listener, front.clone()));
+    }
+    let answering = webhook::serve(listener, TlsAcceptor::from(tls), front.clone());
+    serving.spawn(async { answering.await.unwrap_or_default() });
     tokio::pin!(stop);
     let ended = tokio::select! {
         () = &mut stop => Ok(()),
@@ -143,7 +160,7 @@ pub async fn run(
             }
         }
     };
-    serving.abort();
+    serving.shutdown().await;
     ended
 }
 
@@ -231,8 +248,8 @@ impl Lead {
         let started = sequencer::start(core, store, publish, Limits::default());
         let (handle, running) = started.map_err(OperatorError::Threads)?;
         front.leads(Reviewer { core: handle.clone(), saw: seen, families: families.clone(), term });
-        let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(push::run(client.clone(), directory.clone(), to_push));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(push::run(client.clone(), directory.clone(), to_push, front.metrics.clone()));
         tasks.spawn(loops::keep_statuses(handle.clone(), clock));
         tasks.spawn(loops::settle(client, directory, handle.clone()));
 

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::core::{Answer, Command, Wanted};
+use crate::metrics::Metrics;
 use crate::review::{Request, answer};
 use crate::run::now_ms;
 use crate::words::{No, refused};
@@ -50,6 +51,7 @@ const ASKED_MAX: usize = 8;
 /// What can be asked before anybody leads, and after.
 pub struct Front {
     reviewer: OnceLock<Reviewer>,
+    pub metrics: Arc<Metrics>,
     /// Whether everything was seen.
     ready: AtomicBool,
     arriving: Semaphore,
@@ -61,6 +63,7 @@ impl Default for Front {
     fn default() -> Front {
         Front {
             reviewer: OnceLock::new(),
+            metrics: Arc::default(),
             ready: AtomicBool::new(false),
             arriving: Semaphore::new(ARRIVING_MAX),
             turns: Semaphore::new(REVIEWS_MAX),
@@ -103,14 +106,29 @@ impl Front {
     /// The answer to the body of a call.
     async fn answer(&self, body: &[u8]) -> Result<serde_json::Value, String> {
         let request = Request::read(body)?;
-        let call = request.uid.clone();
+        let (call, begun) = (request.uid.clone(), Instant::now());
         let said = match self.reviewer() {
             Some(reviewer) => reviewer.review(request).await,
             None => {
                 Err(No::not_yet("this operator does not lead, or has not seen everything yet; try again in a moment"))
             }
         };
+        self.metrics.note_answer(&said);
+        self.metrics.review_duration.observe(begun.elapsed());
         Ok(answer(&call, said))
+    }
+
+    /// What metrics tell; of quotas who leads.
+    pub async fn scrape(&self) -> String {
+        let Some(reviewer) = self.reviewer() else { return self.metrics.text(None, false) };
+        let state = match reviewer.core.submit(Command::State).await {
+            Ok(Answer::State(state)) => Some(state),
+            _ => None,
+        };
+        let (metrics, families) = (self.metrics.clone(), reviewer.families.clone());
+        // Reads every policy and claim there is, which is no work for a thread that others wait for.
+        let text = move || metrics.text(state.as_deref().map(|state| (state, &families)), true);
+        tokio::task::spawn_blocking(text).await.unwrap_or_default()
     }
 
     async fn serve(&self, request: HttpRequest<Incoming>) -> Response<Full<Bytes>> {

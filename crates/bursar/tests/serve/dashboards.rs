@@ -75,13 +75,14 @@ fn series_of(metric: &Metric) -> Vec<String> {
 fn dashboards_and_rules_ask_for_what_is_declared() {
     let families = families::all(&families::Settings::default());
     let metrics = families.iter().flat_map(|family| family.manifest().metrics).chain(server::metrics::names::ALL);
+    let metrics = metrics.chain(::operator::metrics::ALL);
     let declared: Vec<String> = metrics.flat_map(|metric| series_of(metric)).collect();
     let mut asking: Vec<(String, Vec<String>)> = all().into_iter().map(|one| (one.name, one.expressions)).collect();
     assert!(
         asking.len() >= 5 && asking.iter().all(|(_, expressions)| expressions.len() >= 8),
         "a dashboard is missing"
     );
-    for family in ["bursar", "capsule", "karmada", "orgs", "datum"] {
+    for family in ["bursar", "capsule", "karmada", "orgs", "datum", "operator"] {
         let name = format!("{family}-rules.yaml");
         let text = std::fs::read_to_string(deploy("prometheus").join(&name)).expect("rules");
         let mut expressions = Vec::new();

@@ -36,13 +36,14 @@ fn alert_rules_are_valid_and_fire_when_they_should() {
             "karmada-rules.yaml",
             "orgs-rules.yaml",
             "datum-rules.yaml",
+            "operator-rules.yaml",
         ],
     )
     .expect("valid rules");
     promtool(&folder, &["test", "rules", "rules-test.yaml"]).expect("rules that fire");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let tests = read("rules-test.yaml");
-    for family in ["bursar", "capsule", "karmada", "orgs", "datum"] {
+    for family in ["bursar", "capsule", "karmada", "orgs", "datum", "operator"] {
         let (source, made) = (read(&format!("{family}-rules.yaml")), read(&format!("{family}-prometheusrule.yaml")));
         let groups = made.split_once("\nspec:\n").expect("a PrometheusRule has a spec").1;
         let body = source.lines().filter(|line| !line.starts_with('#'));

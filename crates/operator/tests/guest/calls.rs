@@ -241,3 +241,29 @@ fn only_the_kinds_that_are_kept_are_brought() {
     assert_eq!(names, kept);
     assert_eq!(guests(&Settings::default(), |name| name == "capsule").iter().count(), 1);
 }
+
+#[test]
+fn capsules_own_webhooks_are_known_by_the_names_of_all_its_releases() {
+    let named = |name: &str| json!({"items": [{"metadata": {"name": "it"}, "webhooks": [{"name": name}]}]});
+    for (name, decides) in [
+        ("calculation.custom-quotas.projectcapsule.dev", true),
+        ("cluster.custom-quotas.validating.projectcapsule.dev", true),
+        ("resourcepools.projectcapsule.dev", true),
+        ("resourcepoolclaims.validating.projectcapsule.dev", true),
+        ("tenants.validating.projectcapsule.dev", false),
+        ("custom-quotas.example.com", false),
+        ("quota.bursar.dev", false),
+    ] {
+        let found = operator::registration::of_capsule(&named(name));
+        assert_eq!(found.map(|(_, webhook)| webhook), decides.then(|| name.to_owned()), "{name}");
+    }
+    // Beside them pools are Capsule's.
+    let beside = operator::guests::guests_beside_capsule(&Settings::default(), |_| true);
+    let definitions = operator::guests::definitions(&beside);
+    let own = definitions.iter().filter_map(|one| one.pointer("/spec/names/plural")?.as_str());
+    assert_eq!(
+        own.collect::<HashSet<_>>(),
+        HashSet::from(["customquotas", "globalcustomquotas", "clusterresourcequotas"])
+    );
+    assert!(!operator::guests::understood_by(&beside).contains(&GroupResource::core("resourcequotas")));
+}

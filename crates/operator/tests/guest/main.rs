@@ -23,6 +23,7 @@ mod calls;
 mod cases;
 mod certificates;
 mod cluster;
+mod metrics;
 mod pools;
 mod statuses;
 mod storm;

@@ -51,17 +51,17 @@ impl Land {
 
     /// Starts an operator and waits until it answers.
     fn operator(&self) -> Ended {
-        let mut process = self.operator_starting();
+        self.operator_with(&[])
+    }
+
+    fn operator_with(&self, more: &[&str]) -> Ended {
+        let data = self.folder.path().join("data").display().to_string();
+        let mut process = self.starting(self.port, &[&["--data", &data], more].concat());
         let output = process.0.stdout.take().expect("a pipe");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("a line");
         assert!(line.contains("ready"), "the operator ended: {line:?}");
         process
-    }
-
-    fn operator_starting(&self) -> Ended {
-        let data = self.folder.path().join("data").display().to_string();
-        self.starting(self.port, &["--data", &data])
     }
 
     /// One of several that share an etcd.

@@ -41,6 +41,16 @@ fn cpu(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_str).map_or(0, |text| text.parse().expect("a whole number"))
 }
 
+/// What is told to Prometheus.
+fn scrape(port: u16) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("it answers");
+    told
+}
+
 impl Land {
     /// What of kube-controller-manager quotas need.
     fn controllers(&self) -> Ended {
@@ -74,7 +84,7 @@ impl Land {
     /// Waits until the API server goes by a quota of this size.
     async fn is_given(&self, namespace: &str, amount: u64) {
         until(&format!("{namespace} has {amount}"), async || {
-            self.at(&quota(namespace), "/status/hard").await["limits.cpu"] == amount.to_string()
+            self.at(&quota(namespace), "/status/hard").await["limits.cpu"].as_str() == Some(&amount.to_string())
         })
         .await;
     }
@@ -129,7 +139,8 @@ async fn claims_share_a_pool_and_what_one_gives_up_is_the_next_ones() {
     operator.0.kill().expect("killed");
     operator.0.wait().expect("gone");
     land.call("DELETE", &path, json!({})).await.expect_err("nobody answers");
-    let _operator = land.operator();
+    let metrics = free_port();
+    let _operator = land.operator_with(&["--metrics", &format!("127.0.0.1:{metrics}")]);
     land.call("DELETE", &format!("{}/p", pods("a")), json!({})).await.expect("deleted");
     until("it may go", async || land.call("DELETE", &path, json!({})).await.is_ok()).await;
     land.is_given("a", 1).await;
@@ -140,6 +151,17 @@ async fn claims_share_a_pool_and_what_one_gives_up_is_the_next_ones() {
             == json!({"hard": {"limits.cpu": "4"}, "used": {"limits.cpu": "3"}, "available": {"limits.cpu": "1"}})
     })
     .await;
+
+    let told = scrape(metrics);
+    for line in [
+        "bursar_operator_leads 1",
+        "bursar_operator_kept_back 0",
+        "bursar_operator_reviews_total{result=\"not_yet\"} 0",
+        "capsule_pool_usage{pool=\"gold\",resource=\"limits.cpu\"} 3",
+        "capsule_pool_limit{pool=\"gold\",resource=\"limits.cpu\"} 4",
+    ] {
+        assert!(told.lines().any(|found| found == line), "{line}\n{told}");
+    }
 
     // A namespace goes with all that is in it, and so does the pool.
     land.call("DELETE", "/api/v1/namespaces/b", json!({})).await.expect("deleted");
