@@ -86,9 +86,15 @@ mod tests {
     #[test]
     fn what_is_longer_than_what_is_left_is_taken_once() {
         let shared = Allowances::new(100, 10);
-        assert_eq!([shared.take("a", 60, 0), shared.take("a", 60, 0), shared.take("a", 1, 999)], [Some(0), Some(0), None]);
+        assert_eq!(
+            [shared.take("a", 60, 0), shared.take("a", 60, 0), shared.take("a", 1, 999)],
+            [Some(0), Some(0), None]
+        );
         assert_eq!(shared.take("a", 1000, 1000), Some(1));
         // A clock that goes back gives nothing.
-        assert_eq!([shared.take("a", 1, 0), shared.take("a", 1, 1500), shared.take("a", 1, 2000)], [None, None, Some(2)]);
+        assert_eq!(
+            [shared.take("a", 1, 0), shared.take("a", 1, 1500), shared.take("a", 1, 2000)],
+            [None, None, Some(2)]
+        );
     }
 }

@@ -320,7 +320,10 @@ fn organization_spec(
             Some(before) => before.get("since").cloned(),
             None => Some(json!(view.now_ms())),
         };
-        project.as_object_mut().into_iter().for_each(|project| project.extend(since.clone().map(|at| ("since".into(), at))));
+        project
+            .as_object_mut()
+            .into_iter()
+            .for_each(|project| project.extend(since.clone().map(|at| ("since".into(), at))));
         project
     };
     let mut spec = Map::new();

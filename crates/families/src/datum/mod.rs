@@ -54,9 +54,9 @@ use serde_json::Value;
 use crate::kubernetes::hierarchy::SUBNAMESPACE_OF;
 use crate::metrics::{Samples, Survey};
 use crate::{
-    Admission, Affected, Allowances, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted, Operation, Outbox,
-    Parsed, Place, Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled, View, Words, World,
-    Writing,
+    Admission, Affected, Allowances, Balances, Cause, Change, Company, Denial, Family, Manifest, Must, Noted,
+    Operation, Outbox, Parsed, Place, Plural, PolicyObject, Projected, Record, Refusal, Remarks, Right, Uncompiled,
+    View, Words, World, Writing,
 };
 
 pub const GROUP: &str = "quota.datumapis.com";

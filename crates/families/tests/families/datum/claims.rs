@@ -336,7 +336,8 @@ fn a_definition_is_not_made_again_in_another_unit_while_something_of_it_is_grant
         let mut desk = Desk::new();
         desk.namespace("proj-abc", &[]);
         desk.apply(&definitions(), "", "d", definition(CPU, was, None)).unwrap();
-        desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])])).unwrap();
+        desk.apply(&grants(), "proj-abc", "g", grant("Project", "proj-abc", &[limit(CPU, &[("10", json!({}))])]))
+            .unwrap();
         assert_eq!(desk.ask("has", &[(CPU, "8")], json!({})), "Granted/QuotaAvailable");
         assert_eq!(desk.ask("waits", &[(CPU, "4")], json!({})), "Denied/QuotaExceeded");
         let granted = desk.status(&claims(), "proj-abc", "has")["grantedResources"].clone();

@@ -153,7 +153,8 @@ fn whoever_is_denied_without_end_pushes_nobody_else_s_denials_out() {
     // Its second namespace has no part of its own.
     desk.namespace("loud-too", &[("resources.datumapis.com/project", "loud")]);
     let strange = |number: usize| {
-        let one = |at: usize| json!({"name": format!("x.example.com/{number}-{at}-{}", "y".repeat(200)), "quantity": "1"});
+        let one =
+            |at: usize| json!({"name": format!("x.example.com/{number}-{at}-{}", "y".repeat(200)), "quantity": "1"});
         let mut claim = claim(&[], json!({}));
         claim["spec"]["resources"] = (0..64).map(one).collect();
         claim
