@@ -1,7 +1,7 @@
 //! Tiers, overrides, and who may write.
 
 use engine::{Bounds, Draft, Expect, ObjectKey, Refused, WriteKind};
-use families::orgs::commands::{LIMITS_TOLD, Op};
+use families::orgs::commands::{LIMITS_TOLD, Op, Told};
 use families::orgs::names::*;
 use families::orgs::tiers;
 use families::{Balances, Identity, Origin};
@@ -137,10 +137,10 @@ fn limits_that_change_by_themselves_are_told_once() {
     apps(&mut platform, &["a", "b"]);
     let told = |platform: &mut Platform| {
         let done = platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap();
-        let set = done.events.iter().filter(|event| event["event_type"] == "org.quota_set");
+        let set = done.events.iter().filter(|told| told.event_type == "org.quota_set").map(Told::read);
         let fields =
             ["dimension", "old_limit", "new_limit", "effective_before", "effective_after", "limit_source_after"];
-        let row = |event: &Value| json!(fields.map(|field| event["payload"][field].clone()));
+        let row = |event: Value| json!(fields.map(|field| event["payload"][field].clone()));
         set.map(row).collect::<Vec<_>>()
     };
     assert_eq!(told(&mut platform), Vec::<Value>::new(), "nothing has changed");
@@ -189,7 +189,7 @@ fn an_organization_of_an_earlier_version_is_told_what_ends() {
     let draft = Draft::new(old).unwrap();
     platform.write(key, WriteKind::Update { draft, expect: Expect::default(), status: false }, service()).unwrap();
     let done = platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap();
-    let set: Vec<_> = done.events.iter().map(|event| &event["payload"]).collect();
+    let set: Vec<_> = done.events.iter().map(|told| told.read()["payload"].take()).collect();
     assert_eq!(set.len(), 1, "{set:?}");
     assert_eq!(json!([set[0]["effective_before"], set[0]["effective_after"]]), json!([7, 3]));
     assert!(platform.run("acme", Op::TellThresholds, &[], Value::Null).unwrap().events.is_empty());
