@@ -19,6 +19,12 @@ pub trait World {
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
 
+    /// The names of those in a namespace: none of them is read for that, where objects are kept.
+    fn names(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
+        let names = |object: &Arc<Value>| object.pointer("/metadata/name").and_then(Value::as_str).map(Arc::from);
+        self.list(resource, namespace).iter().filter_map(names).collect()
+    }
+
     /// What `make` makes of one object. A world that keeps objects remembers it with them, as [`World::parsed`] does.
     fn parsed_one(
         &self,
@@ -110,6 +116,11 @@ pub trait View: World + Balances {
 
     /// The balances of one part of a policy's accounts.
     fn part(&self, policy: &str, bucket: &str) -> Vec<BalanceLine>;
+
+    /// Every object of a resource in a namespace of which nothing is charged, and which waits for nothing: those alone are read.
+    fn uncharged(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        self.list(resource, namespace)
+    }
 
     /// Whether a subject stands in line. Cheaper than to have it explained.
     fn waits(&self, subject: SubjectId) -> bool;

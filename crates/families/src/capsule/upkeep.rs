@@ -1,5 +1,7 @@
 //! What pools and claims must be beyond what their owners write: finalizers, pools that are assigned, the end of a release, owners.
 
+use std::sync::Arc;
+
 use ledger::SubjectId;
 use rules::policy_name;
 use serde_json::{Value, json};
@@ -137,9 +139,13 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     if *change.resource != pools() || change.new.is_none() {
         return Vec::new();
     }
+    let both = || [Some(change.old), change.new].into_iter().flatten();
+    let is_same = |path: &[&str]| change.new.is_some_and(|new| at(change.old, path) == at(new, path));
+    let is_itself = is_same(&["metadata", "uid"]) && is_same(&["metadata", "deletionTimestamp"]);
+    let concerns_all = !is_itself || both().any(minds_its_claims);
     let mut places = Vec::new();
     for namespace in view.namespaces(&policy_name(&pools(), "", change.name)) {
-        for claim in view.list(&claims(), &namespace) {
+        for claim in of_namespace(&namespace, concerns_all, view) {
             if ["", change.name].contains(&text(&claim, &["spec", "pool"])) {
                 places.push(Place::new(claims(), &namespace, text(&claim, &["metadata", "name"])));
             }
@@ -148,12 +154,24 @@ pub fn concerned(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     places
 }
 
+/// Whether what claims on a pool must be depends on what they have of it: it takes them along, or has made them.
+fn minds_its_claims(pool: &Value) -> bool {
+    let config = |name: &str| at(pool, &["spec", "config", name]) == Some(&Value::Bool(true));
+    config("deleteBoundResources") || config("jitClaims")
+}
+
+/// All claims in a namespace, or those that have nothing of any pool and wait for nothing: they may get one.
+fn of_namespace(namespace: &str, all: bool, view: &dyn View) -> Vec<Arc<Value>> {
+    if all { view.list(&claims(), namespace) } else { view.uncharged(&claims(), namespace) }
+}
+
 /// Those in a namespace that pools may select otherwise than before: it may have come to one, or left it.
 fn in_namespace(change: &Change<'_>, view: &dyn View) -> Vec<Place> {
     let marks = |namespace: &Value| ["labels", "annotations"].map(|marks| at(namespace, &["metadata", marks]).cloned());
     if change.new.is_none_or(|new| marks(new) == marks(change.old)) {
         return Vec::new();
     }
-    let all = view.list(&claims(), change.name).into_iter();
+    let concerns_all = view.list(&pools(), "").iter().any(|pool| minds_its_claims(pool));
+    let all = of_namespace(change.name, concerns_all, view).into_iter();
     all.map(|claim| Place::new(claims(), change.name, text(&claim, &["metadata", "name"]))).collect()
 }

@@ -334,9 +334,8 @@ fn moved(change: &Change<'_>, view: &dyn View) -> Vec<Affected> {
     if entity::project_of(change.old) == entity::project_of(new) {
         return Vec::new();
     }
-    let claims = view.list(&CLAIMS.resource(), change.name);
-    let place = |claim: &Arc<Value>| Place::new(CLAIMS.resource(), change.name, text(claim, &["metadata", "name"]));
-    claims.iter().map(|claim| Affected::Status(place(claim))).collect()
+    let names = view.names(&CLAIMS.resource(), change.name);
+    names.iter().map(|name| Affected::Status(Place::new(CLAIMS.resource(), change.name, name))).collect()
 }
 
 /// Grants whose status speaks of a definition.
