@@ -96,6 +96,16 @@ pub enum WriteKind {
     },
 }
 
+impl WriteKind {
+    /// What a deletion expects; of the others what is expected is part of what is written.
+    pub(crate) fn expect(&self) -> Expect {
+        match self {
+            WriteKind::Delete { expect, .. } => *expect,
+            WriteKind::Create(_) | WriteKind::Update { .. } => Expect::default(),
+        }
+    }
+}
+
 /// What must still be true of the stored object. Empty fields expect nothing.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Expect {

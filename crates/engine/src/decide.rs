@@ -152,6 +152,7 @@ impl Engine {
             Some(terms) => (terms == Terms::Adopted, Operation::Update),
         };
         let on = terms.unwrap_or(Terms::Enforced);
+        self.leave_to_slices(&mut verdict);
         if !verdict.missed.is_empty() {
             self.missed.push((draft.uid, std::mem::take(&mut verdict.missed)));
         }

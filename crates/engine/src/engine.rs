@@ -40,6 +40,8 @@ pub struct Engine {
     pub(crate) projected_resources: HashSet<GroupResource>,
     /// Resources whose objects decide what policies mean.
     pub(crate) meaning: HashSet<GroupResource>,
+    /// Resources whose writes may bring other policies into force than what is written.
+    pub(crate) governing: HashSet<GroupResource>,
     /// What was found out for the write at hand, by object.
     pub(crate) known: HashMap<SubjectId, Box<Known>>,
     /// Resources in whose objects families have a say, those whose writes may concern others, and policies that keep others.

@@ -36,7 +36,7 @@ pub struct Bounds {
     /// Policies in namespaces that are compiled again because of what one write means to them: a tier may have thousands of
     /// organizations. The others are behind, which nobody whom they limit can tell.
     pub judged: usize,
-    /// Objects that are looked at when those that are behind follow.
+    /// Objects that are looked at when those that are behind follow; and those who were served in a step.
     pub caught_up: usize,
 }
 
@@ -59,10 +59,11 @@ pub(crate) struct Changed {
 
 /// Objects to be looked at: in this round, and in the next because of what this one did. So an object that follows many others
 /// is looked at when all of them have been.
-struct Work {
+#[derive(Default)]
+pub(crate) struct Work {
     now: BTreeSet<ObjectKey>,
-    next: BTreeSet<ObjectKey>,
-    rounds: usize,
+    pub next: BTreeSet<ObjectKey>,
+    pub rounds: usize,
     /// Where the batch was when it began.
     begun: usize,
     made: usize,
@@ -70,7 +71,7 @@ struct Work {
 }
 
 impl Work {
-    fn pop(&mut self) -> Option<ObjectKey> {
+    pub fn pop(&mut self) -> Option<ObjectKey> {
         if self.now.is_empty() {
             self.now = std::mem::take(&mut self.next);
             self.rounds += 1;
@@ -118,12 +119,17 @@ impl Engine {
 
     /// Does all that follows from this step. `moved_from` is how many accounts had been touched before it.
     pub(crate) fn follow(&mut self, moved_from: usize, now_ms: i64) {
-        let (now, next) = (BTreeSet::new(), BTreeSet::new());
-        let mut work = Work { now, next, rounds: 0, begun: self.written_bytes, made: 0, looked: 0 };
+        let mut work = Work { begun: self.written_bytes, ..Work::default() };
         let (mut moved_from, mut served) = (moved_from, 0);
         loop {
             // Whoever was served may have to look otherwise than whoever waits.
-            work.next.extend(self.woken.iter().skip(served).cloned());
+            let first: Vec<ObjectKey> = self.woken.get(served..).unwrap_or_default().to_vec();
+            for (at, key) in (served..).zip(first) {
+                match at < self.bounds.caught_up {
+                    true => drop(work.next.insert(key)),
+                    false => self.put_behind(key),
+                }
+            }
             served = self.woken.len();
             self.gather(&mut moved_from, &mut work);
             let Some(key) = work.pop() else { break };
@@ -178,30 +184,33 @@ impl Engine {
     }
 
     fn gather_written(&mut self, changed: &Changed, work: &mut Work) {
-        let Some(key) = changed.before.as_ref().or(changed.after.as_ref()).map(|object| &object.key) else { return };
-        if !self.watched.contains(&key.resource) {
-            return;
-        }
-        let affected = {
-            let view = self.view(self.clock_ms);
-            let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
-            let watches = |family: &&Arc<dyn families::Family>| {
-                holds(family.manifest().watched, resource) && family.may_concern(resource, namespace, &view)
-            };
-            let watching: Vec<_> = self.families.iter().filter(watches).collect();
-            if watching.is_empty() {
-                return;
-            }
-            let old = changed.before.as_ref().map_or_else(|| Arc::new(Value::Null), |object| self.tree_of(object));
-            let new = changed.after.as_ref().map(|object| match &changed.tree {
-                Some(tree) => tree.clone(),
-                None => self.tree_of(object),
-            });
-            let change = Change { resource, namespace, name, old: &old, new: new.as_deref(), origin: &self.origin };
-            let affected = watching.iter().flat_map(|family| family.affected(&Cause::Written(&change), &view));
-            affected.collect::<Vec<_>>()
-        };
+        let affected = self.affected_by(changed, &self.view(self.clock_ms));
         self.add(affected, work);
+    }
+
+    /// Which objects a written or deleted one concerns.
+    pub(crate) fn affected_by(&self, changed: &Changed, view: &StepView<'_>) -> Vec<Affected> {
+        let Some(key) = changed.before.as_ref().or(changed.after.as_ref()).map(|object| &object.key) else {
+            return Vec::new();
+        };
+        if !self.watched.contains(&key.resource) {
+            return Vec::new();
+        }
+        let (resource, namespace, name) = (&key.resource, &*key.namespace, &*key.name);
+        let watches = |family: &&Arc<dyn families::Family>| {
+            holds(family.manifest().watched, resource) && family.may_concern(resource, namespace, view)
+        };
+        let watching: Vec<_> = self.families.iter().filter(watches).collect();
+        if watching.is_empty() {
+            return Vec::new();
+        }
+        let old = changed.before.as_ref().map_or_else(|| Arc::new(Value::Null), |object| self.tree_of(object));
+        let new = changed.after.as_ref().map(|object| match &changed.tree {
+            Some(tree) => tree.clone(),
+            None => self.tree_of(object),
+        });
+        let change = Change { resource, namespace, name, old: &old, new: new.as_deref(), origin: &self.origin };
+        watching.iter().flat_map(|family| family.affected(&Cause::Written(&change), view)).collect()
     }
 
     fn add(&mut self, affected: Vec<Affected>, work: &mut Work) {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use families::{Change, Plural, PolicyObject, Uncompiled, holds};
+use families::{Change, PolicyObject, Uncompiled, holds};
 use kinds::field_error::FieldError;
 use ledger::{AccountId, AccountKey, KEY_TEXT_BYTES_MAX, LedgerError};
 use rules::{Compiled, GroupResource, PolicyId, Reach, Rule, policy_name};
@@ -16,6 +16,7 @@ use crate::command::Refused;
 use crate::engine::Engine;
 use crate::object::{Object, ObjectKey};
 use crate::policies::Installed;
+use crate::step_view::StepView;
 
 /// Policies in one namespace, or outside of all. Each is asked about every write of what it counts, by the one thread
 /// that decides: a thousand take some milliseconds.
@@ -26,6 +27,13 @@ pub(crate) const CLAIMS_MAX: usize = 4000;
 /// Where objects are to be measured again.
 pub(crate) type Places = Vec<(GroupResource, Arc<str>)>;
 
+/// Policies that an object means something to: those that are compiled again with its write, and those that are behind.
+#[derive(Default)]
+pub(crate) struct Meant {
+    pub now: Vec<Arc<Object>>,
+    later: Vec<Arc<Object>>,
+}
+
 impl Engine {
     /// Compiles the object if it is a policy.
     pub(crate) fn compile(&self, key: &ObjectKey, object: &Value) -> Result<Option<Compiled>, Refused> {
@@ -33,6 +41,16 @@ impl Engine {
     }
 
     pub(crate) fn try_compile(&self, key: &ObjectKey, object: &Value) -> Result<Option<Compiled>, Uncompiled> {
+        self.compile_in(key, object, &self.view(self.clock_ms))
+    }
+
+    /// The same among objects as they are in this view.
+    pub(crate) fn compile_in(
+        &self,
+        key: &ObjectKey,
+        object: &Value,
+        view: &StepView<'_>,
+    ) -> Result<Option<Compiled>, Uncompiled> {
         if !self.policy_resources.contains(&key.resource) {
             return Ok(None);
         }
@@ -41,7 +59,7 @@ impl Engine {
         let in_force = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
         let policy =
             PolicyObject { resource: &key.resource, namespace: &key.namespace, name: &key.name, object, in_force };
-        let compiled = family.compile(&policy, &self.view(self.clock_ms))?;
+        let compiled = family.compile(&policy, view)?;
         let checked = check_accounts(key, &compiled);
         let Err(error) = checked.and_then(|()| check_expressions(&compiled, |resource| self.is_projected(resource)))
         else {
@@ -87,28 +105,33 @@ impl Engine {
     /// Compiles the policies again that depend on objects of this resource: those to which this change may mean something, or
     /// all of them.
     pub(crate) fn recompile_dependents(&mut self, resource: &GroupResource, change: Option<&Change<'_>>) {
-        let (families, mut judged) = (self.families.clone(), 0);
-        for family in families.iter().filter(|family| holds(family.manifest().meaning, resource)) {
-            let is_meant = |policy: &Arc<Object>| {
+        let Meant { now, later } = self.meant_by(resource, change);
+        for policy in now {
+            self.judge_again(&policy);
+        }
+        for policy in later {
+            self.behind.leave_outdated(policy.key.clone());
+            self.effects.stale_status = true;
+        }
+    }
+
+    /// The policies that depend on objects of this resource: those to which this change may mean something, or all of them.
+    pub(crate) fn meant_by(&self, resource: &GroupResource, change: Option<&Change<'_>>) -> Meant {
+        let mut meant = Meant::default();
+        for family in self.families.iter().filter(|family| holds(family.manifest().meaning, resource)) {
+            let is_meant = |policy: &&Arc<Object>| {
                 // One that cannot be read as text is compiled again.
                 let text = std::str::from_utf8(&policy.json);
                 change.zip(text.ok()).is_none_or(|(change, text)| family.may_mean_otherwise(change, text))
             };
-            for policies in family.manifest().policies.iter().map(Plural::resource) {
-                let shelf = self.shelves.of(&policies).into_iter();
-                let stored: Vec<_> =
-                    shelf.flat_map(|shelf| shelf.values()).filter(|one| is_meant(one)).cloned().collect();
-                for policy in stored {
-                    if judged < self.bounds.judged || !self.limits_its_own(&policy.key) {
-                        judged += 1;
-                        self.judge_again(&policy);
-                    } else {
-                        self.behind.leave_outdated(policy.key.clone());
-                        self.effects.stale_status = true;
-                    }
-                }
+            let shelves =
+                family.manifest().policies.iter().filter_map(|policies| self.shelves.of(&policies.resource()));
+            for policy in shelves.flat_map(|shelf| shelf.values()).filter(is_meant) {
+                let is_now = meant.now.len() < self.bounds.judged || !self.limits_its_own(&policy.key);
+                if is_now { &mut meant.now } else { &mut meant.later }.push(policy.clone());
             }
         }
+        meant
     }
 
     /// Whether a policy in force looks into its own namespace and nowhere else: it follows before anything is decided there.
@@ -130,14 +153,22 @@ impl Engine {
     /// Puts a policy in force. Objects that it looks at are charged at once, refused never: lowering a limit or
     /// adding a quota evicts nobody.
     pub(crate) fn install(&mut self, key: &ObjectKey, compiled: Compiled) {
-        let left = self.take_prepared(key, &compiled);
         let policy = policy_name(&key.resource, &key.namespace, &key.name);
         let before = self.rulebook.id(&policy).and_then(|id| self.rulebook.compiled(id));
         let changed = self.moved_places(before, &compiled);
-        self.step_aside(&changed);
-        let (_, places) = self.put_in_force(key, compiled);
-        let moved: Vec<PolicyId> = self.rulebook.id(&policy).into_iter().collect();
-        self.recount(&left.unwrap_or(places), Some(&moved));
+        match self.take_prepared(key, &compiled) {
+            Some(left) => {
+                self.put_in_force(key, compiled);
+                self.mark_all_stale(&changed);
+                self.count_left(&policy, left);
+            }
+            None => {
+                self.step_aside(&changed);
+                let (_, places) = self.put_in_force(key, compiled);
+                let moved: Vec<PolicyId> = self.rulebook.id(&policy).into_iter().collect();
+                self.recount(&places, Some(&moved));
+            }
+        }
         self.close_unlisted(&policy);
         self.close_left(&policy);
         self.mark_stale(key.clone());
@@ -170,13 +201,7 @@ impl Engine {
         let name = policy_name(&key.resource, &key.namespace, &key.name);
         let Some(id) = self.rulebook.id(&name) else { return };
         let looked_at = self.rulebook.compiled(id).map_or_else(Places::new, |compiled| self.looked_at(compiled));
-        for (resource, namespace) in looked_at {
-            if self.projected_resources.contains(&resource) {
-                let left: Vec<ObjectKey> =
-                    self.objects_in(&resource, &namespace).map(|object| object.key.clone()).collect();
-                left.into_iter().for_each(|key| self.mark_stale(key));
-            }
-        }
+        self.mark_all_stale(&looked_at);
         self.retire_policy(&name);
         // Readers forget it.
         self.effects.closed.push(name);

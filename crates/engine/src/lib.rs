@@ -29,6 +29,7 @@ pub mod desk;
 mod effects;
 mod engine;
 mod follow;
+mod foretell;
 mod hold;
 mod identity;
 mod install;
@@ -50,6 +51,7 @@ mod slices;
 mod snapshot_view;
 mod staging;
 mod stale;
+mod standing;
 mod status;
 mod step_view;
 #[cfg(test)]

@@ -67,8 +67,16 @@ impl Engine {
         let measuring = measuring(&families);
         let checks_everything = families.iter().any(|family| family.manifest().checks_everything);
         let rulebook = Rulebook::brief_on(projected_resources.iter().cloned());
+        let meaning: HashSet<GroupResource> = families.resources(|manifest| manifest.meaning);
+        // Whoever makes policies watches what they are made of; and what they count, which is told from them.
+        let mut governing: HashSet<GroupResource> =
+            families.resources(|manifest| if manifest.made.is_empty() { &[] } else { manifest.watched });
+        governing.retain(|resource| !projected_resources.contains(resource));
+        governing.extend(families.resources::<HashSet<_>>(|manifest| manifest.limiting));
+        governing.extend(policy_resources.iter().chain(&meaning).cloned());
         Engine {
-            meaning: families.resources(|manifest| manifest.meaning),
+            meaning,
+            governing,
             shaped: families.resources(|manifest| manifest.shaped),
             told: families.resources(|manifest| manifest.told),
             watched: families.resources(|manifest| manifest.watched),

@@ -86,6 +86,17 @@ impl Policies {
         self.installed.get(&policy).filter(|installed| !installed.is_shadow).map(|installed| installed.family)
     }
 
+    /// The policy that a shadow is of, and the place of its family.
+    pub fn shadowed(&self, shadow: PolicyId) -> Option<(&ObjectKey, usize)> {
+        let installed = self.installed.get(&shadow).filter(|installed| installed.is_shadow);
+        installed.map(|installed| (&installed.key, installed.family))
+    }
+
+    /// What a line charges.
+    pub fn resource(&self, line: &Line) -> Option<Arc<str>> {
+        self.installed.get(&line.policy)?.accounts.get(line.account).map(|(resource, _)| resource.clone())
+    }
+
     /// The object that is this policy, if that is in force.
     pub fn in_force(&self, policy: PolicyId) -> Option<&ObjectKey> {
         self.installed.get(&policy).filter(|installed| !installed.is_shadow).map(|installed| &installed.key)

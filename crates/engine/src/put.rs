@@ -36,7 +36,7 @@ impl Engine {
         if status_at.is_none() {
             draft = self.with_standing(&key, draft);
         }
-        self.note_missed(draft.uid);
+        self.note_missed(&key, draft.uid);
         let is_whole = draft.is_whole();
         let (object, value) = self.store(draft, &key, before.clone());
         let written = self.settle(object, &value, compiled, status_at);
@@ -145,7 +145,7 @@ impl Engine {
 
     /// Whether a namespace comes under policies, or leaves some, that evaluate expressions on what is in it.
     fn brings_expressions(&self, key: &ObjectKey, draft: &Draft) -> bool {
-        self.stages_of_namespace(namespace_seen(&key.name, &draft.value)).is_some_and(|stages| stages.evaluates)
+        self.namespace_evaluates(namespace_seen(&key.name, &draft.value))
     }
 
     /// Gives an object that is to be made its uid and its time; whether it can be made.

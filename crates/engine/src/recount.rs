@@ -41,18 +41,12 @@ impl Engine {
     /// Takes those in these places who wait and have nothing out of their lines, until they are measured again: what rules that
     /// no longer hold would grant them, while others are counted, is not theirs.
     pub(crate) fn step_aside(&mut self, places: &[(GroupResource, Arc<str>)]) {
-        for (resource, namespace) in places {
-            if !self.may_wait(resource) {
-                continue;
-            }
-            let has_nothing = |uid: SubjectId| self.ledger.subject(uid).is_some_and(|view| view.settled.is_empty());
-            let waiting = self.objects_in(resource, namespace).map(|object| object.uid);
-            let waiting: Vec<SubjectId> =
-                waiting.filter(|uid| self.ledger.is_waiting(*uid) && has_nothing(*uid)).collect();
-            for subject in waiting {
-                let receipt = self.ledger.release(subject);
-                self.note_receipt(&receipt);
-            }
+        for (resource, namespace) in
+            places.iter().filter(|(resource, _)| self.may_wait(resource)).cloned().collect::<Vec<_>>()
+        {
+            let objects = self.objects_in(&resource, &namespace).map(|object| object.uid);
+            let waiting: Vec<SubjectId> = objects.filter(|uid| self.ledger.is_waiting(*uid)).collect();
+            self.leave_lines(waiting);
         }
     }
 
@@ -76,6 +70,7 @@ impl Engine {
         let Some(value) = self.seen(object) else { return false };
         // An object that a rule cannot measure keeps what it was charged; the audit names it.
         let Ok(mut verdict) = self.measure_stored(object, &value, None) else { return false };
+        self.leave_to_slices(&mut verdict);
         self.leave_line(object.uid, &mut verdict);
         self.charge_measured(object, &verdict, Vec::new());
         true
@@ -104,8 +99,19 @@ impl Engine {
         let (verdict, put_off) = within(budget, known, &value, || self.measure_stored(object, &value, Some(moved)));
         match put_off {
             Some(wanted) => Err((value, wanted)),
-            None => Ok(self.charge_moved(object, verdict, moved)),
+            None => Ok(self.charge_ahead(object, verdict, moved)),
         }
+    }
+
+    /// Counts an object by shadows; of one that may wait what it has already.
+    fn charge_ahead(&mut self, object: &Object, verdict: Result<Verdict, MeasureError>, shadows: &[PolicyId]) -> bool {
+        let Ok(mut verdict) = verdict else { return false };
+        self.leave_to_step(object.uid, &mut verdict);
+        if verdict.lines.is_empty() && self.ledger.is_waiting(object.uid) {
+            self.missed.push((object.uid, verdict.missed));
+            return true;
+        }
+        self.charge_moved(object, Ok(verdict), shadows)
     }
 
     /// A stored object as rules see it; none where it cannot be read.
@@ -153,7 +159,7 @@ impl Engine {
         }
         // In a slice whoever counts it takes note.
         if self.staging.is_some() {
-            self.note_missed(object.uid);
+            self.note_missed(&object.key, object.uid);
         }
         self.note_due(&object.key, verdict.until_ms);
         self.charge_again(object.uid, &verdict.lines, kept, &standing(verdict));
@@ -207,6 +213,7 @@ impl Engine {
 
     fn note_served(&mut self, subject: SubjectId) {
         if let Some(key) = self.subjects.get(&subject).cloned() {
+            self.note_standing(&key, subject);
             self.woken.push(key.clone());
             self.stale.mark_served(key);
             self.effects.stale_status = true;
@@ -237,14 +244,11 @@ impl Engine {
         let moved = self.rulebook.namespace_changed(namespace, present);
         for policy in moved.iter().copied() {
             if let Some(compiled) = self.rulebook.compiled(policy) {
-                let is_prepared = prepared.contains(&policy);
                 let resources = compiled.rules.iter().flat_map(|rule| rule.resources.iter().cloned());
-                let resources = resources.filter(|resource| !is_prepared || self.is_projected(resource));
-                places.extend(resources.map(|resource| (resource, namespace.name.clone())));
-                // What may wait was not prepared, wherever it is.
-                if is_prepared {
-                    let looked_at = self.looked_at(compiled).into_iter();
-                    places.extend(looked_at.filter(|(resource, _)| self.is_projected(resource)));
+                let looked_at = resources.map(|resource| (resource, namespace.name.clone())).collect::<Vec<_>>();
+                match prepared.iter().any(|(one, _)| *one == policy) {
+                    true => self.mark_all_stale(&looked_at),
+                    false => places.extend(looked_at),
                 }
             }
             if let Some(key) = self.policies.object(policy).cloned() {
@@ -257,6 +261,11 @@ impl Engine {
         places.sort();
         places.dedup();
         self.recount(&places, Some(&moved));
+        for (policy, left) in prepared {
+            if let Some(name) = self.rulebook.name(policy).cloned() {
+                self.count_left(&name, left);
+            }
+        }
         for policy in moved {
             self.close_part(policy, &namespace.name);
         }

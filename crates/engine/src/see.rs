@@ -104,7 +104,7 @@ impl Engine {
         let compiled = self.compile_or_deny(key, &draft.value);
         self.note_due(key, ruling.until_ms);
         self.apply(ruling);
-        self.note_missed(draft.uid);
+        self.note_missed(key, draft.uid);
         let (object, value) = self.store(draft, key, before.clone());
         let seen = self.settle(object, &value, compiled, None).object;
         if stays_held {

@@ -87,7 +87,12 @@ impl Engine {
         let mut budget = Budget { here: STEP_COST_MAX, elsewhere: ASKED_COST_MAX };
         let (mut wanted, begun) = (Vec::new(), steps_taken());
         let last = staging.revision;
-        for object in slice.into_iter().filter(|object| object.revision <= last) {
+        for object in slice {
+            // What was written later was counted with its write; but a status may be written without, and how one stands that may
+            // wait was not looked at.
+            if object.revision > last && !self.is_projected(&object.key.resource) {
+                continue;
+            }
             let mut known = all_known.remove(&object.uid);
             // Once enough is asked for, or done, the others come with the next slice.
             let is_enough = budget.elsewhere == 0 || steps_taken().wrapping_sub(begun) > SLICE_STEPS_MAX;
@@ -129,13 +134,18 @@ impl Staging {
         }
     }
 
-    /// The next objects to be counted: those that were put off, or others.
+    /// The next objects to be counted: those that were put off, or those that were written, and others.
     fn next(&mut self, shelves: &Shelves, max: usize) -> Vec<Arc<Object>> {
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
             return pending.iter().filter_map(|key| shelves.get(key).cloned()).collect();
         }
         let (mut slice, mut bytes) = (Vec::new(), 0);
+        while slice.len() < max
+            && let Some(written) = self.written.pop_first()
+        {
+            slice.extend(shelves.get(&written).cloned());
+        }
         while let Some((resource, namespace)) = self.places.last() {
             let from = (Bound::Excluded((namespace.clone(), self.after.clone())), Bound::Unbounded);
             let rest = shelves.of(resource).into_iter().flat_map(|shelf| shelf.range(from.clone()));

@@ -10,17 +10,18 @@
 //! The same is done, however few they are, where objects are measured by expressions: nobody waits for those.
 //!
 //! A write that has come to mean something else by then is put off again. One that cannot be put off, because nobody sends it
-//! again, counts all in its own step. What may wait in line, and policies that others count, are counted in the step in any case: there
-//! are few of those, and their order matters. An object that cannot be measured keeps what it had of the policy before: that, and what
-//! is held for objects to come, is carried over when the shadow takes its place.
+//! again, counts all in its own step. Of what may wait in line all are counted before it who stand where they are, and the others in the
+//! step ([`crate::standing`]). An object that cannot be measured keeps what it had of the policy before: that, and what is held for
+//! objects to come, is carried over when the shadow takes its place.
+//!
+//! What is staged is all that the write brings into force: itself, and what is foretold to follow ([`crate::foretell`]), in that order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ledger::{AccountId, AccountKey, Limit, SubjectId};
 use rules::cel::Known;
 use rules::{Compiled, Measure, MeasureError, Namespace, PolicyId, Reach, Rule, Subject, Verdict, policy_name};
-use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::command::{Postponed, Recount, Refused, WriteKind};
@@ -28,11 +29,13 @@ use crate::engine::Engine;
 use crate::install::{Places, same_names};
 use crate::object::{Object, ObjectKey};
 use crate::policies::Installed;
-use crate::recount::namespace_seen;
+use crate::standing::WRITTEN_MAX;
 
 /// Objects counted again in the step of a write; and about how many bytes of them.
 pub(crate) const AT_ONCE_MAX: usize = 2000;
 const AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
+/// As how many others an object counts that is measured by all rules, and may have to be served.
+const PROJECTED_COST: usize = 8;
 
 /// How long a staging stays that nobody goes on with.
 pub(crate) const FORSAKEN_MS: i64 = 30_000;
@@ -55,8 +58,13 @@ pub(crate) struct Staging {
     /// Objects before that which wait for expressions, and what is known of those.
     pub pending: Vec<ObjectKey>,
     pub known: HashMap<SubjectId, Box<Known>>,
-    /// Objects that could not be measured, and by which shadows: what they had of a policy before is known only to that.
+    /// Objects that could not be measured, or are left to the step, and by which shadows: what they had of a policy before is known
+    /// only to that.
     missed: BTreeMap<SubjectId, Missed>,
+    /// Those of them that were written, or served, since they were looked at.
+    pub written: BTreeSet<ObjectKey>,
+    /// Whether some of it has taken its place already: the step of its write is under way.
+    is_taken: bool,
     pub until_ms: i64,
 }
 
@@ -67,7 +75,8 @@ pub(crate) struct Shadow {
     compiled: Compiled,
 }
 
-/// What has to be staged for a write.
+/// What has to be staged for a write: policies as they are going to be, in the order in which they come into force.
+#[derive(Default)]
 pub(crate) struct Stages {
     namespace: Option<Namespace>,
     policies: Vec<(ObjectKey, Compiled)>,
@@ -84,11 +93,15 @@ struct Silent(Arc<dyn Measure>);
 impl Measure for Silent {
     fn measure(&self, subject: &Subject<'_>, out: &mut Verdict) -> Result<(), MeasureError> {
         let (lines, refusals) = (out.lines.len(), out.refusals.len());
+        // How an object stands in line is said by what is in force.
+        let (wait, for_good) = (out.wait.take(), out.for_good.take());
         if self.0.measure(subject, out).is_err() {
             out.lines.truncate(lines);
             out.miss();
         }
         out.refusals.truncate(refusals);
+        out.wait = wait.or(out.wait.take());
+        out.for_good = for_good.or(out.for_good.take());
         Ok(())
     }
 
@@ -102,41 +115,43 @@ impl Measure for Silent {
 }
 
 impl Engine {
-    /// What has to be counted before this write, because it is too much for its step; none where that has been done.
-    pub(crate) fn to_stage(&self, key: &ObjectKey, value: &Value, compiled: Option<&Compiled>) -> Option<Stages> {
-        let is_namespace = key.resource.is("", "namespaces");
-        if compiled.is_none() && !is_namespace {
+    /// What has to be counted before a write, because it is too much for its step; none where that has been done. `foretold` are the
+    /// policies that come into force with it, in their order.
+    pub(crate) fn to_stage(
+        &self,
+        key: &ObjectKey,
+        namespace: Option<Namespace>,
+        foretold: Vec<(ObjectKey, Compiled)>,
+    ) -> Option<Stages> {
+        let of_namespace = namespace.and_then(|namespace| self.stages_moved_by(namespace));
+        let (mut stages, mut places) = of_namespace.unwrap_or_default();
+        let mut before: HashMap<&ObjectKey, &Compiled> = HashMap::new();
+        let mut moved = Vec::new();
+        for (policy, compiled) in &foretold {
+            let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
+            let in_force = || self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
+            let looks_anew = self.moved_places(before.get(policy).copied().or_else(in_force), compiled);
+            before.insert(policy, compiled);
+            if !looks_anew.is_empty() {
+                stages.evaluates |= self.evaluates_in(compiled, &looks_anew);
+                places.extend(looks_anew);
+                moved.push((policy.clone(), compiled.clone()));
+            }
+        }
+        stages.policies.extend(moved);
+        places.sort();
+        places.dedup();
+        if !stages.evaluates && !self.are_too_many(&places) {
             return None;
         }
-        let stages = match compiled {
-            Some(compiled) => self.stages_of_policy(key, compiled),
-            None => self.stages_of_namespace(namespace_seen(&key.name, value)),
-        }?;
         match self.staging.as_ref().filter(|staging| staging.is_for(key, &stages)) {
             Some(staging) if staging.is_counted() => None,
             _ => Some(stages),
         }
     }
 
-    fn stages_of_policy(&self, key: &ObjectKey, compiled: &Compiled) -> Option<Stages> {
-        let name = policy_name(&key.resource, &key.namespace, &key.name);
-        let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
-        let looks_at = before.into_iter().chain([compiled]).flat_map(|one| &one.rules).flat_map(|rule| &rule.resources);
-        let shelves = looks_at.filter_map(|resource| self.shelves.of(resource));
-        let evaluates = compiled.rules.iter().any(|rule| rule.measure.evaluates());
-        if !evaluates && !self.is_too_much(shelves.flat_map(|shelf| shelf.values()))
-            || !self.may_be_staged(key, compiled)
-        {
-            return None;
-        }
-        let mut places = self.moved_places(before, compiled);
-        places.retain(|(resource, _)| !self.is_projected(resource));
-        let evaluates = self.evaluates_in(compiled, &places);
-        let is_staged = self.are_too_many(&places) || evaluates;
-        is_staged.then(|| Stages { namespace: None, policies: vec![(key.clone(), compiled.clone())], evaluates })
-    }
-
-    pub(crate) fn stages_of_namespace(&self, namespace: Namespace) -> Option<Stages> {
+    /// The policies that come to look into a namespace as it is going to be, or leave it, and where that is; none where it is as it was.
+    fn stages_moved_by(&self, namespace: Namespace) -> Option<(Stages, Places)> {
         if self.namespaces.get(&namespace.name).is_none_or(|known| known.seen == namespace) {
             return None;
         }
@@ -146,28 +161,19 @@ impl Engine {
                 continue;
             };
             let resources = compiled.rules.iter().flat_map(|rule| &rule.resources);
-            let resources = resources.filter(|resource| !self.is_projected(resource));
             let looked_at: Places = resources.map(|resource| (resource.clone(), namespace.name.clone())).collect();
-            if !looked_at.is_empty() && self.may_be_staged(key, compiled) {
+            if !looked_at.is_empty() {
                 evaluates |= self.evaluates_in(compiled, &looked_at);
                 places.extend(looked_at);
                 policies.push((key.clone(), compiled.clone()));
             }
         }
-        places.sort();
-        places.dedup();
-        let is_staged = evaluates || self.are_too_many(&places);
-        is_staged.then_some(Stages { namespace: Some(namespace), policies, evaluates })
+        Some((Stages { namespace: Some(namespace), policies, evaluates }, places))
     }
 
-    /// What keeps others by what may wait in line, and what somebody waits for, is counted in one step. What keeps others by anything
-    /// else may be staged: once it takes its shadow's place all its parts have moved, and whoever follows one does so in that step.
-    fn may_be_staged(&self, policy: &ObjectKey, compiled: &Compiled) -> bool {
-        let mut counted = compiled.rules.iter().flat_map(|rule| &rule.resources);
-        let keeps = self.keeping.contains(&policy.resource) && counted.any(|resource| self.is_projected(resource));
-        let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
-        let mut accounts = self.ledger.accounts_of(&name).filter_map(|account| self.ledger.balance(account));
-        !keeps && !accounts.any(|balance| balance.waiting > 0)
+    /// Whether a namespace, as it is going to be, comes under policies that evaluate expressions on what is in it, or leaves some.
+    pub(crate) fn namespace_evaluates(&self, namespace: Namespace) -> bool {
+        self.stages_moved_by(namespace).is_some_and(|(stages, _)| stages.evaluates)
     }
 
     /// Whether a policy evaluates expressions on some object in these places.
@@ -184,11 +190,11 @@ impl Engine {
     }
 
     /// Whether these are more, or larger, than are counted in one step.
-    fn is_too_much<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> bool {
+    fn is_too_much<'a>(&self, mut objects: impl Iterator<Item = &'a Arc<Object>>) -> bool {
         let (mut count, mut bytes) = (0, 0);
-        let mut objects = objects;
         objects.any(|object| {
-            (count, bytes) = (count + 1, bytes + object.json.len());
+            let cost = if self.is_projected(&object.key.resource) { PROJECTED_COST } else { 1 };
+            (count, bytes) = (count + cost, bytes + object.json.len());
             count > self.at_once_max || bytes > AT_ONCE_BYTES_MAX
         })
     }
@@ -210,10 +216,7 @@ impl Engine {
         let (mut shadows, mut places) = (Vec::with_capacity(policies.len()), Places::new());
         for (policy, compiled) in policies {
             let name = self.unused_name(SHADOW);
-            let mut shadow = shadow_of(&compiled, namespace.as_ref());
-            for rule in &mut shadow.rules {
-                rule.resources.retain(|resource| !self.is_projected(resource));
-            }
+            let shadow = shadow_of(&compiled, namespace.as_ref());
             let accounts = match self.open_accounts(&name, &shadow) {
                 Ok(accounts) => accounts,
                 Err(error) => panic!("the accounts of a shadow of {policy} cannot be opened: {error}"),
@@ -241,6 +244,8 @@ impl Engine {
             pending: Vec::new(),
             known: HashMap::new(),
             missed: BTreeMap::new(),
+            written: BTreeSet::new(),
+            is_taken: false,
             until_ms,
         }));
         self.tickets
@@ -260,10 +265,15 @@ impl Engine {
         self.missed.push((subject, missed));
     }
 
-    /// What was found out about that of one object, which is stored now.
-    pub(crate) fn note_missed(&mut self, subject: SubjectId) {
+    /// What was found out about that of one object, which is about to be stored, or is. How one stands that may wait is for the next
+    /// slice to see.
+    pub(crate) fn note_missed(&mut self, key: &ObjectKey, subject: SubjectId) {
         let Some(mut staging) = self.staging.take() else { return };
-        staging.note_missed(subject, self.take_missed(subject));
+        let missed = self.take_missed(subject);
+        if !missed.is_empty() && self.may_wait(&key.resource) {
+            staging.written.insert(key.clone());
+        }
+        staging.note_missed(subject, missed);
         self.staging = Some(staging);
     }
 
@@ -287,73 +297,82 @@ impl Engine {
         }
     }
 
-    /// Before a policy comes into force: what was prepared for that takes its place. Where that is so: what is left to be counted.
-    pub(crate) fn take_prepared(&mut self, key: &ObjectKey, compiled: &Compiled) -> Option<Places> {
-        let is_it = |staging: &mut Box<Staging>| {
-            let shadow = staging.shadows.first().filter(|shadow| staging.namespace.is_none() && shadow.policy == *key);
-            shadow.is_some_and(|shadow| same_rules(&shadow.compiled, compiled)) && staging.is_counted()
-        };
-        let staging = self.staging.take_if(is_it)?;
-        let name = policy_name(&key.resource, &key.namespace, &key.name);
-        let before = self.rulebook.id(&name).and_then(|id| self.rulebook.compiled(id));
-        // Whether it changed or not: none of them has been counted by the shadow.
-        let mut left: Places = before.into_iter().chain([compiled]).flat_map(|one| self.looked_at(one)).collect();
-        left.retain(|(resource, _)| self.is_projected(resource));
-        left.sort();
-        left.dedup();
-        self.take_over(*staging);
-        Some(left)
+    /// Before a policy comes into force: what was prepared for that takes its place. Where that is so: who is left to be counted.
+    pub(crate) fn take_prepared(&mut self, key: &ObjectKey, compiled: &Compiled) -> Option<Vec<Arc<Object>>> {
+        let staging = self.staging.as_mut().filter(|staging| staging.is_taken || staging.is_counted())?;
+        let is_it = |shadow: &Shadow| shadow.policy == *key && same_rules(&shadow.compiled, compiled);
+        let at = staging.shadows.iter().position(is_it)?;
+        staging.is_taken = true;
+        let shadow = staging.shadows.remove(at);
+        Some(self.take_over(shadow))
     }
 
     /// The same for a namespace that changes. The policies are in force again afterwards, and look at it as it is going to be.
-    pub(crate) fn take_prepared_for(&mut self, namespace: &Namespace) -> Vec<PolicyId> {
-        let is_it = |staging: &mut Box<Staging>| staging.namespace.as_ref() == Some(namespace) && staging.is_counted();
-        let Some(mut staging) = self.staging.take_if(is_it) else { return Vec::new() };
-        let mut policies = Vec::with_capacity(staging.shadows.len());
-        let mut left = Vec::new();
-        staging.shadows.retain(|shadow| {
-            let in_force = self.rulebook.id(&shadow.real_name()).and_then(|id| self.rulebook.compiled(id));
-            let same = in_force.filter(|in_force| same_rules(&shadow.compiled, in_force));
+    pub(crate) fn take_prepared_for(&mut self, namespace: &Namespace) -> Vec<(PolicyId, Vec<Arc<Object>>)> {
+        let mut taken: Vec<(PolicyId, Vec<Arc<Object>>)> = Vec::new();
+        let is_it = |staging: &&mut Box<Staging>| staging.namespace.as_ref() == Some(namespace) && staging.is_counted();
+        let Some(staging) = self.staging.as_mut().filter(is_it) else { return taken };
+        let staged: Vec<ObjectKey> = staging.shadows.iter().map(|shadow| shadow.policy.clone()).collect();
+        for policy in staged {
+            let name = policy_name(&policy.resource, &policy.namespace, &policy.name);
+            let is_new = |id: &PolicyId| taken.iter().all(|(one, _)| one != id);
+            let Some(id) = self.rulebook.id(&name).filter(is_new) else { continue };
             // Its limits may be others by now.
-            policies.extend(same.map(|same| (shadow.policy.clone(), same.clone())));
-            left.extend(same.is_none().then(|| shadow.name.clone()));
-            same.is_some()
-        });
-        left.iter().for_each(|shadow| self.retire_policy(shadow));
-        self.take_over(*staging);
-        let mut taken = Vec::with_capacity(policies.len());
-        for (policy, compiled) in policies {
+            let Some(compiled) = self.rulebook.compiled(id).cloned() else { continue };
+            let Some(left) = self.take_prepared(&policy, &compiled) else { continue };
             self.put_in_force(&policy, compiled);
-            taken.extend(self.rulebook.id(&policy_name(&policy.resource, &policy.namespace, &policy.name)));
+            taken.extend(self.rulebook.id(&name).map(|id| (id, left)));
         }
         taken
     }
 
-    /// Exchanges policies for their shadows.
-    fn take_over(&mut self, staging: Staging) {
-        for shadow in staging.shadows {
-            let name = shadow.real_name();
-            self.carry_over(&shadow, &name, &staging.missed);
-            self.retire_policy(&name);
-            for account in self.ledger.accounts_of(&shadow.name).collect::<Vec<_>>() {
-                let Some(key) = self.ledger.key(account).cloned() else { continue };
-                self.rename_account(account, AccountKey { policy: name.clone(), ..key });
-            }
-            if let Some(id) = self.rulebook.rename(&shadow.name, name.clone()) {
-                self.policies.remove(id);
-            }
-            // Readers forget what it had, and are told of what it has.
-            self.effects.closed.push(name.clone());
-            self.touched.extend(self.ledger.accounts_of(&name));
+    /// At the end of a step in which something staged took its place: what did not was foretold, and has not come.
+    pub(crate) fn end_staging(&mut self) {
+        if self.staging.as_ref().is_some_and(|staging| staging.is_taken) {
+            self.unstage();
         }
     }
 
-    /// What the shadow of a policy could not count: of objects that it could not measure what they had, and what is held.
-    fn carry_over(&mut self, shadow: &Shadow, name: &Arc<str>, missed: &BTreeMap<SubjectId, Missed>) {
+    /// Exchanges a policy for its shadow; who is left to be counted.
+    fn take_over(&mut self, shadow: Shadow) -> Vec<Arc<Object>> {
+        let missed = self.staging.as_mut().map(|staging| std::mem::take(&mut staging.missed)).unwrap_or_default();
+        let name = shadow.real_name();
+        let left = self.gather_left(&shadow, &name, &missed);
+        self.carry_over(&shadow, &name, &missed, &left);
+        self.retire_policy(&name);
+        for account in self.ledger.accounts_of(&shadow.name).collect::<Vec<_>>() {
+            let Some(key) = self.ledger.key(account).cloned() else { continue };
+            self.rename_account(account, AccountKey { policy: name.clone(), ..key });
+        }
+        let id = self.rulebook.rename(&shadow.name, name.clone());
+        if let Some(id) = id {
+            self.policies.remove(id);
+        }
+        // Readers forget what it had, and are told of what it has.
+        self.effects.closed.push(name.clone());
+        self.touched.extend(self.ledger.accounts_of(&name));
+        if let Some(staging) = &mut self.staging {
+            staging.missed = missed;
+            staging.missed.values_mut().for_each(|by| by.retain(|one| Some(*one) != id));
+        }
+        left
+    }
+
+    /// What the shadow of a policy did not count: of objects that it could not measure, or that are left to the step, what they had;
+    /// and what is held.
+    fn carry_over(
+        &mut self,
+        shadow: &Shadow,
+        name: &Arc<str>,
+        missed: &BTreeMap<SubjectId, Missed>,
+        left: &[Arc<Object>],
+    ) {
         let Some(id) = self.rulebook.id(&shadow.name) else { return };
         let missed = missed.iter().filter(|(_, by)| by.contains(&id)).map(|(subject, _)| *subject);
+        let charged: BTreeSet<SubjectId> = missed.chain(left.iter().map(|object| object.uid)).collect();
+        let charged = charged.into_iter().filter(|subject| self.ledger.is_live(*subject));
         let carried: Vec<(SubjectId, bool)> =
-            missed.map(|subject| (subject, true)).chain(self.ledger.held().map(|subject| (subject, false))).collect();
+            charged.map(|subject| (subject, true)).chain(self.ledger.held().map(|subject| (subject, false))).collect();
         if carried.is_empty() {
             return;
         }
@@ -390,9 +409,10 @@ impl Staging {
     /// What is left to be done, for whoever compares two moments.
     #[cfg(test)]
     pub fn left(&self) -> impl std::fmt::Debug {
-        let known: std::collections::BTreeSet<SubjectId> = self.known.keys().copied().collect();
+        let written = self.written.clone();
+        let known: BTreeSet<SubjectId> = self.known.keys().copied().collect();
         let (places, pending, missed) = (self.places.clone(), self.pending.clone(), self.missed.clone());
-        (self.ticket, places, self.after.clone(), pending, known, missed, self.until_ms)
+        (self.ticket, places, self.after.clone(), pending, known, missed, written, self.until_ms)
     }
 
     /// Takes note of the shadows that could not measure an object; of none, where all could.
@@ -403,9 +423,14 @@ impl Staging {
         }
     }
 
-    /// Whether nothing is left to be counted.
+    /// Whether an object is left to the step, or could not be measured.
+    pub fn is_left(&self, subject: SubjectId) -> bool {
+        self.missed.contains_key(&subject)
+    }
+
+    /// Whether nothing is left to be counted, but for what the step has the time for.
     pub fn is_counted(&self) -> bool {
-        self.places.is_empty() && self.pending.is_empty()
+        self.places.is_empty() && self.pending.is_empty() && self.written.len() <= WRITTEN_MAX
     }
 }
 

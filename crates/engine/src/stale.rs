@@ -1,7 +1,10 @@
 //! Which statuses are behind the ledger, and which of them may be mended now: one that a user wrote is shown for a while first.
 //! Whatever their number, the next one is found without a look at the others.
 
+use std::sync::Arc;
+
 use imbl::{OrdMap, OrdSet};
+use rules::GroupResource;
 
 use crate::object::ObjectKey;
 
@@ -15,9 +18,40 @@ pub(crate) struct Stale {
     /// As users wrote them, and until when they are shown so; all of these are behind.
     written: OrdMap<ObjectKey, i64>,
     shown_until: OrdSet<(i64, ObjectKey)>,
+    /// All objects of a resource in a namespace, those after this name: one by one they become due.
+    whole: OrdMap<(GroupResource, Arc<str>), Arc<str>>,
 }
 
 impl Stale {
+    /// All objects of a resource in a namespace: that costs the same however many they are.
+    pub fn mark_all(&mut self, resource: GroupResource, namespace: Arc<str>) {
+        self.whole.insert((resource, namespace), "".into());
+    }
+
+    /// A place all of whose objects are to be marked that come after a name.
+    pub fn next_whole(&self) -> Option<(GroupResource, Arc<str>, Arc<str>)> {
+        let ((resource, namespace), after) = self.whole.get_min()?;
+        Some((resource.clone(), namespace.clone(), after.clone()))
+    }
+
+    /// Those up to this name were marked; all of them, where there is none.
+    pub fn went_on(&mut self, resource: GroupResource, namespace: Arc<str>, after: Option<Arc<str>>) {
+        match after {
+            Some(after) => drop(self.whole.insert((resource, namespace), after)),
+            None => drop(self.whole.remove(&(resource, namespace))),
+        }
+    }
+
+    /// How many such places there are.
+    pub fn whole(&self) -> usize {
+        self.whole.len()
+    }
+
+    fn is_in_whole(&self, key: &ObjectKey) -> bool {
+        let after = self.whole.get(&(key.resource.clone(), key.namespace.clone()));
+        after.is_some_and(|after| key.name > *after)
+    }
+
     pub fn mark(&mut self, key: ObjectKey) {
         if !self.due.contains(&key) && !self.is_shown(&key) && !self.served.contains(&key) {
             self.due.insert(key);
@@ -76,12 +110,12 @@ impl Stale {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.served.is_empty() && self.due.is_empty() && self.shown_until.is_empty()
+        self.served.is_empty() && self.due.is_empty() && self.shown_until.is_empty() && self.whole.is_empty()
     }
 
     /// Whether one is behind, due or not.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.served.contains(key) || self.due.contains(key) || self.written.contains_key(key)
+        self.served.contains(key) || self.due.contains(key) || self.written.contains_key(key) || self.is_in_whole(key)
     }
 
     /// All that are behind, due or not.

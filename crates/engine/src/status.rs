@@ -1,10 +1,13 @@
 //! Status as a projection of the ledger: mended behind the writes, never on their way.
 
+use std::ops::Bound;
+
 use families::{Affected, BalanceLine, Cause, Projected};
 
 use crate::broken::tell;
 use crate::effects::{Effects, Fact};
 use crate::engine::Engine;
+use crate::install::Places;
 use crate::object::{Draft, ObjectKey};
 use crate::retire::is_nobodys;
 
@@ -19,6 +22,32 @@ impl Engine {
     pub(crate) fn mark_stale(&mut self, key: ObjectKey) {
         self.stale.mark(key);
         self.effects.stale_status = true;
+    }
+
+    /// Marks all objects in these places whose status is told from the ledger.
+    pub(crate) fn mark_all_stale(&mut self, places: &Places) {
+        for (resource, namespace) in places {
+            if self.is_projected(resource) {
+                self.stale.mark_all(resource.clone(), namespace.clone());
+                self.effects.stale_status = true;
+            }
+        }
+    }
+
+    /// Marks the next of those objects that were marked all together.
+    fn mark_some(&mut self, max: usize) {
+        let mut left = max;
+        while let Some((resource, namespace, after)) = self.stale.next_whole().filter(|_| left > 0) {
+            let shelf = self.shelves.of(&resource);
+            let from = (Bound::Excluded((namespace.clone(), after)), Bound::Unbounded);
+            let rest = shelf.into_iter().flat_map(|shelf| shelf.range(from.clone()));
+            let within = rest.take_while(|((place, _), _)| *place == namespace);
+            let next: Vec<ObjectKey> = within.take(left).map(|(_, object)| object.key.clone()).collect();
+            let last = next.last().filter(|_| next.len() == left).map(|key| key.name.clone());
+            left -= next.len();
+            next.into_iter().for_each(|key| self.stale.mark(key));
+            self.stale.went_on(resource, namespace, last);
+        }
     }
 
     pub(crate) fn status_written(&mut self, key: &ObjectKey, now_ms: i64) {
@@ -45,6 +74,7 @@ impl Engine {
         self.advance(now_ms);
         self.catch_up(now_ms);
         self.stale.advance(now_ms);
+        self.mark_some(PUBLISHED_MAX.saturating_sub(self.stale.due()));
         let (before, mut read) = (self.written_bytes, 0);
         // What these make stale again is for the next step.
         for key in self.stale.first(PUBLISHED_MAX) {
@@ -60,7 +90,7 @@ impl Engine {
         if !self.stale.is_empty() {
             self.effects.stale_status = true;
         }
-        self.stale.due() + self.behind.len() + sweeps * PUBLISHED_MAX
+        self.stale.due() + self.stale.whole() * PUBLISHED_MAX + self.behind.len() + sweeps * PUBLISHED_MAX
     }
 
     /// Those who were served what they waited for, and whose status does not say so yet.

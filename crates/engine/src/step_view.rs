@@ -9,7 +9,9 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::engine::{Derived, Engine};
+use crate::foretell::Ahead;
 use crate::object::ObjectKey;
+use crate::shelves::Shelves;
 
 /// See [`Engine::view`].
 pub struct StepView<'a> {
@@ -17,17 +19,24 @@ pub struct StepView<'a> {
     now_ms: i64,
     /// What is planned already, and shows in balances.
     plan: Option<&'a Planner<'a>>,
+    /// Objects as a write, and what follows from it, is going to make them.
+    ahead: Option<&'a Ahead>,
 }
 
 impl Engine {
     /// Objects and ledger as they are, at this time: what families are asked with in a step, and between two.
     pub fn view(&self, now_ms: i64) -> StepView<'_> {
-        StepView { engine: self, now_ms, plan: None }
+        StepView { engine: self, now_ms, plan: None, ahead: None }
     }
 
     /// With balances as a plan would leave them.
     pub(crate) fn view_of<'a>(&'a self, plan: &'a Planner<'a>, now_ms: i64) -> StepView<'a> {
-        StepView { engine: self, now_ms, plan: Some(plan) }
+        StepView { engine: self, now_ms, plan: Some(plan), ahead: None }
+    }
+
+    /// With objects as they are going to be, and balances as they are.
+    pub(crate) fn view_ahead<'a>(&'a self, ahead: &'a Ahead) -> StepView<'a> {
+        StepView { engine: self, now_ms: self.clock_ms, plan: None, ahead: Some(ahead) }
     }
 }
 
@@ -39,8 +48,15 @@ impl World for StepView<'_> {
         if self.plan.is_some() && of.ledger {
             return make();
         }
-        let Engine { shelves, ledger, derived, subjects, .. } = self.engine;
+        let Engine { ledger, derived, subjects, .. } = self.engine;
+        let shelves = self.shelves();
         let changed: SmallVec<[u64; 4]> = of.resources.iter().map(|resource| shelves.changed(resource)).collect();
+        // What is made of objects that are not there yet is nobody else's.
+        let is_ahead = |resource: &GroupResource| shelves.changed(resource) != self.engine.shelves.changed(resource);
+        let derived = match self.ahead.filter(|_| of.resources.iter().any(is_ahead)) {
+            Some(ahead) => &ahead.derived,
+            None => derived,
+        };
         // An object is known by name a moment after it is charged.
         let sequence = if of.ledger { (ledger.sequence(), subjects.len()) } else { (0, 0) };
         if let Some(known) = derived.borrow().get(name)
@@ -59,6 +75,9 @@ impl World for StepView<'_> {
     }
 
     fn gathered(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn() -> Parsed) -> Parsed {
+        if self.ahead.is_some_and(|ahead| ahead.writes_in(resource, namespace)) {
+            return make();
+        }
         if let Some(known) = self.engine.gathered.borrow().get(resource, namespace) {
             return known;
         }
@@ -72,12 +91,15 @@ impl World for StepView<'_> {
     }
 
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
-        self.engine.objects_in(resource, &namespace.into()).map(|object| object.tree()).collect()
+        self.shelves().within(resource, &namespace.into()).map(|object| object.tree()).collect()
     }
 
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
-        let object = self.engine.stored(&key)?;
+        let object = self.shelves().get(&key)?;
+        if self.ahead.is_some_and(|ahead| ahead.wrote(&key)) {
+            return Some(object.tree());
+        }
         if !self.engine.projected_resources.contains(resource) {
             return Some(self.engine.tree_of(object));
         }
@@ -90,6 +112,10 @@ impl World for StepView<'_> {
         Some(tree)
     }
 
+    fn names(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<str>> {
+        self.shelves().within(resource, &namespace.into()).map(|object| object.key.name.clone()).collect()
+    }
+
     fn parsed_one(
         &self,
         resource: &GroupResource,
@@ -98,15 +124,15 @@ impl World for StepView<'_> {
         make: &dyn Fn(&Value) -> Parsed,
     ) -> Option<Parsed> {
         let key = ObjectKey::new(resource.clone(), namespace, name);
-        self.engine.stored(&key).map(|object| object.parsed(make))
+        self.shelves().get(&key).map(|object| object.parsed(make))
     }
 
     fn parsed(&self, resource: &GroupResource, namespace: &str, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
-        self.engine.objects_in(resource, &namespace.into()).map(|object| object.parsed(make)).collect()
+        self.shelves().within(resource, &namespace.into()).map(|object| object.parsed(make)).collect()
     }
 
     fn parsed_everywhere(&self, resource: &GroupResource, make: &dyn Fn(&Value) -> Parsed) -> Vec<Parsed> {
-        let shelf = self.engine.shelves.of(resource);
+        let shelf = self.shelves().of(resource);
         shelf.into_iter().flat_map(|shelf| shelf.values()).map(|object| object.parsed(make)).collect()
     }
 }
@@ -169,6 +195,11 @@ impl View for StepView<'_> {
         accounts.filter_map(|id| self.balance_line(id)).collect()
     }
 
+    fn uncharged(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        let all = self.shelves().within(resource, &namespace.into());
+        all.filter(|object| !self.engine.ledger.is_live(object.uid)).map(|object| object.tree()).collect()
+    }
+
     fn waits(&self, subject: SubjectId) -> bool {
         self.engine.ledger.is_waiting(subject)
     }
@@ -228,6 +259,10 @@ impl View for StepView<'_> {
 }
 
 impl StepView<'_> {
+    fn shelves(&self) -> &Shelves {
+        self.ahead.map_or(&self.engine.shelves, |ahead| &ahead.shelves)
+    }
+
     fn balance_line(&self, account: AccountId) -> Option<BalanceLine> {
         let ledger = &self.engine.ledger;
         let (key, balance) = match self.plan {

@@ -35,6 +35,7 @@ mod rows;
 mod see;
 mod slices;
 mod staging;
+mod standing;
 mod together;
 mod toy;
 mod trees;

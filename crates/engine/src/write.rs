@@ -19,9 +19,11 @@ use crate::engine::Engine;
 use crate::measured::strip;
 use crate::object::{Draft, NAMES_BYTES_MAX, Object, ObjectKey};
 use crate::put::Put;
+use crate::recount::namespace_seen;
 use crate::relief::{RefusedDraft, Relief};
 use crate::room::{is_renewal, makes_room};
 use crate::slices::Wanted;
+use crate::staging::Stages;
 use crate::together::{Foresights, Unwritten};
 
 /// Writes that are decided at once.
@@ -62,6 +64,7 @@ impl Engine {
         match &mut written {
             Ok(written) => {
                 self.follow(moved_from, now_ms);
+                self.end_staging();
                 self.look_again(written);
             }
             Err(refused) if counts => {
@@ -142,10 +145,17 @@ impl Engine {
         self.missed.clear();
         self.check_room(dry_run)?;
         let stored = self.stored(&key).cloned();
+        let expect = kind.expect();
         let put = match self.ready(key, kind, stored, now_ms, &HashSet::new())? {
             Ready::Put(put) => put,
             Ready::Delete { stored, .. } if dry_run => return Ok(self.would_be(stored)),
-            Ready::Delete { stored, last } => return Ok(self.delete(stored, last)),
+            Ready::Delete { stored, last } => {
+                let stages = if may_ask { self.stages_of(&stored.key, Some(&stored), None, None) } else { None };
+                return match stages {
+                    Some(stages) => Err(self.put_aside(&stored.key, WriteKind::Delete { expect, last }, stages)),
+                    None => Ok(self.delete(stored, last)),
+                };
+            }
         };
         let company = match put.status {
             true => Company::default(),
@@ -174,7 +184,8 @@ impl Engine {
             return Ok(self.preview(put));
         }
         if (may_ask || is_last)
-            && let Some(stages) = self.to_stage(&put.key, &put.draft.value, put.compiled.as_ref())
+            && (!put.status || put.compiled.is_some())
+            && let Some(stages) = self.stages_of(&put.key, put.before.as_ref(), Some(&put.draft), put.compiled.as_ref())
         {
             let key = put.key.clone();
             match may_ask {
@@ -185,6 +196,19 @@ impl Engine {
             }
         }
         Ok(self.put_with(put.ruled(ruling, now_ms), relief))
+    }
+
+    /// What has to be counted before a write; `after` is none for what is deleted.
+    fn stages_of(
+        &self,
+        key: &ObjectKey,
+        before: Option<&Arc<Object>>,
+        after: Option<&Draft>,
+        compiled: Option<&Compiled>,
+    ) -> Option<Stages> {
+        let changes = after.filter(|_| key.resource.is("", "namespaces"));
+        let namespace = changes.map(|draft| namespace_seen(&key.name, &draft.value));
+        self.to_stage(key, namespace, self.foretold(key, before, after, compiled))
     }
 
     fn write_together(&mut self, writes: Writes, foreseen: Option<Foreseen>) -> Result<Vec<Written>, Unwritten> {
@@ -205,10 +229,7 @@ impl Engine {
             if !seen.insert(key.clone()) {
                 return Err((place, Refused::Bug(format!("{key} is written twice at once"))).into());
             }
-            expected.push(match &kind {
-                WriteKind::Delete { expect, .. } => *expect,
-                WriteKind::Create(_) | WriteKind::Update { .. } => Expect::default(),
-            });
+            expected.push(kind.expect());
             let makes_namespace = key.resource.is("", "namespaces") && matches!(kind, WriteKind::Create(_));
             let namespace = makes_namespace.then(|| key.name.clone());
             let stored = self.stored(&key).cloned();

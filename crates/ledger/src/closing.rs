@@ -91,7 +91,8 @@ impl Ledger {
     }
 
     /// What a subject has on some accounts it has on others from now on, in place of what it had there: those `to` names for
-    /// them. Of one that holds something the hold alone, where `with_charged` is not set. Never refused; who waits is left as it is.
+    /// them. Of one that holds something the hold alone, where `with_charged` is not set; else whoever waits stands in line there
+    /// as well, in its place. Never refused.
     pub fn carry(
         &mut self,
         subject: SubjectId,
@@ -116,9 +117,24 @@ impl Ledger {
                 let (expires_at_ms, wanted) = (*expires_at_ms, carried(wanted));
                 (larger_of(&settled, &wanted), Some(Pending::Hold { expires_at_ms, wanted, settled }))
             }
+            Some(Pending::Wait { wait, wanted: asked }) if with_charged => {
+                let on_others = |line: &Line| match to(line.account).filter(|to| self.is_open(*to)) {
+                    Some(to) if line.is_along() => Line::along(to, line.amount()),
+                    Some(to) => Line::new(to, line.amount(), line.format()),
+                    None => line.as_wanted(),
+                };
+                let mut wanted: Lines = asked.iter().map(on_others).collect();
+                wanted.sort_by_key(|line| line.account);
+                wanted.dedup_by_key(|line| line.account);
+                if same_lines(asked, &wanted) && same_lines(&known.lines, &carried(&known.lines)) {
+                    return unchanged(known.outcome(), known.sequence);
+                }
+                (carried(&known.lines), Some(Pending::Wait { wait: wait.clone(), wanted }))
+            }
             None | Some(Pending::Wait { .. }) => return unchanged(known.outcome(), known.sequence),
         };
-        if same_lines(&known.lines, &lines) {
+        let waits = matches!(pending, Some(Pending::Wait { .. }));
+        if !waits && same_lines(&known.lines, &lines) {
             return unchanged(known.outcome(), known.sequence);
         }
         let outcome = pending.as_ref().map_or(Outcome::Granted, Pending::outcome);

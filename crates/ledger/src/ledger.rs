@@ -159,6 +159,15 @@ impl Ledger {
         queue.map_or_else(Vec::new, |queue| queue.iter().map(|(place, _)| place.subject).collect())
     }
 
+    /// Everybody whose charge on an account waits for something: for more of it, or for what it comes along with.
+    pub fn asking_for(&self, account: AccountId) -> impl Iterator<Item = SubjectId> {
+        let entry = self.get(account).into_iter();
+        entry.flat_map(|entry| {
+            let queue = entry.queue.as_deref().into_iter().flat_map(|queue| queue.iter());
+            queue.map(|(place, _)| place.subject).chain(entry.along.iter().copied())
+        })
+    }
+
     /// The first of those who wait for an account.
     pub fn first_waiting_for(&self, account: AccountId, max: usize) -> Vec<SubjectId> {
         let queue = self.get(account).and_then(|entry| entry.queue.as_deref());
@@ -198,6 +207,19 @@ impl Ledger {
         self.changes.account(account);
         self.wake(&mut step);
         Ok(step.receipt(Outcome::LimitSet))
+    }
+
+    /// Serves whoever waits for these accounts and may have what it wants: after its place in their lines came from elsewhere.
+    pub fn serve(&mut self, accounts: &[AccountId]) -> Receipt {
+        let waited_for: SmallVec<[AccountId; 4]> =
+            accounts.iter().copied().filter(|account| self.queue(*account).is_some()).collect();
+        if self.grantable(&waited_for).is_empty() {
+            return unchanged(Outcome::LimitSet, self.sequence);
+        }
+        let mut step = self.begin();
+        step.freed = waited_for;
+        self.wake(&mut step);
+        step.receipt(Outcome::LimitSet)
     }
 
     /// The limit alone; nobody is woken yet.

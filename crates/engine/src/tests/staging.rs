@@ -11,14 +11,14 @@ const CAPSULE: &str = "capsule.clastix.io";
 
 impl Bench {
     /// A bench where no more than two objects are counted at once.
-    fn narrow(families: Families) -> Bench {
+    pub(super) fn narrow(families: Families) -> Bench {
         let mut bench = Bench::with(families);
         bench.desk.engine.count_at_once(2);
         bench
     }
 
     /// A write by a sender that goes on with what has to be counted before it; and how many slices that took.
-    fn write_at_length(
+    pub(super) fn write_at_length(
         &mut self,
         key: ObjectKey,
         kind: WriteKind,
@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    fn create_at_length(
+    pub(super) fn create_at_length(
         &mut self,
         (group, resource, namespace, name): (&str, &str, &str, &str),
         object: Value,
@@ -60,7 +60,7 @@ impl Bench {
         self.write_at_length(key, WriteKind::Create(draft), between)
     }
 
-    fn change_at_length(
+    pub(super) fn change_at_length(
         &mut self,
         key: &ObjectKey,
         change: impl FnOnce(&mut Value),
@@ -84,7 +84,7 @@ impl Bench {
     }
 
     /// Lets go of all that is retired, and finds nothing left, nothing wrong.
-    fn swept(&mut self) {
+    pub(super) fn swept(&mut self) {
         self.swept_at(60_000);
     }
 
