@@ -114,7 +114,11 @@ impl World {
                 let is_edit = before.objects.contains_key(&request.key);
                 rare.met_if(is_policy && !is_edit, rare::STAGED_INSTALL);
                 rare.met_if(is_policy && is_edit, rare::STAGED_EDIT);
-                rare.met_if(request.key.resource.is("", "namespaces"), rare::STAGED_RELABEL);
+                let is_namespace = request.key.resource.is("", "namespaces");
+                rare.met_if(is_namespace, rare::STAGED_RELABEL);
+                let stands = |kind: &str| is_edit && &*request.key.resource.resource == kind && !was.waiting.is_empty();
+                rare.met_if(stands("resourcepools") || stands("resourcequotagrants"), rare::STAGED_LINE);
+                rare.met_if(!is_policy && !is_namespace, rare::STAGED_FORETOLD);
             }
             Said::Refused(_, Refused::Denied(_)) => rare.met_if(goes_on, rare::DENIED_WHILE_COUNTED),
             _ => {}

@@ -68,6 +68,8 @@ rare_states! {
     STAGED_INSTALL = "a shadow becomes a policy",
     STAGED_EDIT = "a shadow takes the place of a policy",
     STAGED_RELABEL = "shadows take the place of policies, because a namespace is relabelled",
+    STAGED_LINE = "a shadow takes the place of a policy in whose line somebody stands",
+    STAGED_FORETOLD = "a shadow takes the place of a policy that follows from a write",
     STAGED_RACED = "a policy is written by another client while it is counted for",
     FORSAKEN = "a client goes away while what its write needs is counted",
     FORSAKEN_GONE = "what nobody went on with is forgotten",
