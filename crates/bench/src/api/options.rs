@@ -17,6 +17,8 @@ pub struct Options {
     pub quotas: u64,
     pub waiting: u64,
     pub pods: u64,
+    pub claims: u64,
+    pub waiting_claims: u64,
     pub bindings: u64,
     pub scheduled: u64,
     pub denied: u64,
@@ -55,7 +57,9 @@ const USAGE: &str = "usage: bursar bench serve|quota|capsule|karmada|datum|orgs|
  operator:
   --stored N         pods in the cluster when it starts (100000)
  stall:
-  --pods N           pods stored before anything is measured (300000)";
+  --pods N           pods stored before anything is measured (300000)
+  --claims N         claims of one project (40000)
+  --waiting-claims N claims that wait besides, from half of it on (2000)";
 
 /// More would measure the ports and descriptors of the machine.
 const WATCHERS_MAX: u64 = 8_000;
@@ -73,6 +77,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         quotas: 1_000,
         waiting: 10_000,
         pods: 300_000,
+        claims: 40_000,
+        waiting_claims: 2_000,
         bindings: 10_000,
         scheduled: 2_000,
         denied: 100_000,
@@ -97,6 +103,8 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Options> {
             "--quotas" => options.quotas = number(word()?)?,
             "--waiting" => options.waiting = number(word()?)?,
             "--pods" => options.pods = number(word()?)?,
+            "--claims" => options.claims = number(word()?)?,
+            "--waiting-claims" => options.waiting_claims = number(word()?)?,
             "--bindings" => options.bindings = number(word()?)?,
             "--scheduled" => options.scheduled = number(word()?)?,
             "--denied" => options.denied = number(word()?)?,

@@ -1,6 +1,7 @@
 //! `bursar bench stall`: how long anybody waits while something large happens to what is stored. Clients create pods in some
 //! namespaces; meanwhile a quota is put over all pods there are, a namespace with a third of them is relabelled, the ledger is
-//! audited, the quota is deleted. What the quotas say right after is compared with a count of our own.
+//! audited, the quota is deleted; and what counts many claims is changed. What the quotas say right after is compared with a count
+//! of our own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +18,8 @@ use super::load::{self, Stop, Work};
 use super::options::Options;
 use super::servers::Server;
 use super::{Figures, generated_pod, pod, pods_path, print_figures};
+
+mod claims;
 
 /// Connections that fill the server.
 const FILL_CONNECTIONS: usize = 64;
@@ -46,9 +49,10 @@ async fn benchmark(options: &Options) -> anyhow::Result<()> {
     let server = Server::bursar(&options.bursar)?;
     let started = Instant::now();
     let mut bench = Bench::fill(&server.target, options).await?;
+    let claims = bench.fill_claims(options).await?;
     bench.await_first_audit(started).await?;
     println!("{CLIENTS} clients create pods in other namespaces; the worst wait of any of them, in ms");
-    println!("{:<9} {:>12} {:>9} {:>12} {:>9} {:>16}", "", "took ms", "creates", "worst ms", "at ms", "of it sync ms");
+    println!("{:<17} {:>12} {:>9} {:>12} {:>9} {:>16}", "", "took ms", "creates", "worst ms", "at ms", "of it sync ms");
 
     // As long as the others take: a machine that stands still now and then does so here, too.
     let idle = bench
@@ -80,10 +84,12 @@ async fn benchmark(options: &Options) -> anyhow::Result<()> {
         bench.during("delete", async |bench| bench.connection.delete(&format!("{QUOTAS}/everywhere")).await).await?;
     bench.audit().await?;
 
-    let phases = [("idle", idle), ("install", install), ("relabel", relabel), ("audit", audit), ("delete", delete)];
+    let mut phases =
+        vec![("idle", idle), ("install", install), ("relabel", relabel), ("audit", audit), ("delete", delete)];
+    phases.extend(bench.move_claims(&claims).await?);
     let figure =
         |(phase, worst): (&str, Duration)| (format!("worst_stall_ms_{phase}"), format!("{:.1}", millis(worst)));
-    print_figures(&phases.map(figure).into_iter().collect::<Figures>());
+    print_figures(&phases.into_iter().map(figure).collect::<Figures>());
     Ok(())
 }
 
@@ -181,7 +187,7 @@ impl Bench {
         // Below zero where it was before anything happened.
         let at =
             millis(worst.asked.saturating_duration_since(begun)) - millis(begun.saturating_duration_since(worst.asked));
-        println!("{phase:<9} {:>12.1} {creates:>9} {:>12.1} {at:>9.0} {sync:>16}", millis(took), millis(worst.lasted));
+        println!("{phase:<17} {:>12.1} {creates:>9} {:>12.1} {at:>9.0} {sync:>16}", millis(took), millis(worst.lasted));
         Ok(worst.lasted)
     }
 
