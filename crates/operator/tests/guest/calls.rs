@@ -147,7 +147,8 @@ fn the_api_server_asks_about_what_is_counted_and_about_nothing_else() {
         namespaced: false,
         ..served.clone()
     };
-    let written = configuration("one", "today", &address, "PEM", &[], &[Asked { served: definitions, ..everywhere.clone() }]);
+    let written =
+        configuration("one", "today", &address, "PEM", &[], &[Asked { served: definitions, ..everywhere.clone() }]);
     let [webhook] = written["webhooks"].as_array().unwrap().as_slice() else { panic!("{written}") };
     assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
     assert!(webhook["matchConditions"].is_array());

@@ -148,12 +148,13 @@ impl Bench {
     /// What the ledger says is compared with a count of all objects; what a project's object says of it, with ours.
     async fn used_by(&mut self, project: &str, expected: u64) -> anyhow::Result<()> {
         self.audit().await?;
+        let told = expected.to_string();
         let is_it = |one: &Value| {
             let buckets = one["status"]["resources"][0]["buckets"].as_array();
             let whole = buckets.into_iter().flatten().find(|bucket| bucket["used"] != "0");
-            whole.is_some_and(|bucket| bucket["used"] == expected.to_string())
+            whole.is_some_and(|bucket| bucket["used"] == told.as_str())
         };
-        self.until(project, &format!("{expected} used"), is_it).await
+        self.until(project, &format!("{told} used"), is_it).await
     }
 
     /// Until so many wait, and the statuses of all have followed.
