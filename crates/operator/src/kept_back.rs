@@ -156,12 +156,20 @@ impl KeptBack {
     pub fn concerned(&self, key: &ObjectKey) -> Vec<ObjectKey> {
         let is_namespace = key.resource.is("", "namespaces");
         let namespace = if is_namespace { &key.name } else { &key.namespace };
-        let concerns = |kept: &&ObjectKey| match keeping(kept) {
-            Some((keeping, name)) if keeping.policies.is(&key.resource) => *name == *key.name,
-            Some((keeping, _)) => (is_namespace || keeping.from.is(&key.resource)) && kept.namespace == *namespace,
-            None => false,
-        };
-        self.kept.keys().filter(concerns).cloned().collect()
+        let mut concerned = Vec::new();
+        for keeping in guests::KEEPING {
+            let kept = keeping.kept.resource();
+            if keeping.policies.is(&key.resource) {
+                let is_its =
+                    |one: &&ObjectKey| one.resource == kept && (keeping.policy_of)(&one.name) == Some(&*key.name);
+                concerned.extend(self.kept.keys().filter(is_its).cloned());
+            } else if is_namespace || keeping.from.is(&key.resource) {
+                let within = self.kept.range(ObjectKey::new(kept.clone(), namespace, "")..).map(|(one, _)| one);
+                let within = within.take_while(|one| one.resource == kept && one.namespace == *namespace);
+                concerned.extend(within.cloned());
+            }
+        }
+        concerned
     }
 
     /// An object was seen; whether it is one that is kept.
