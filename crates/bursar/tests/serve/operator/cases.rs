@@ -381,3 +381,40 @@ async fn what_goes_goes_while_nobody_answers_and_what_nests_too_deep_blinds_nobo
     land.shows(&custom("team-a", "load"), "0").await;
     land.shows(&custom("team-a", "buckets"), "2").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_asked_about_when_they_are_resized_and_let_go_of_when_they_are_evicted() {
+    let land = Land::start().await;
+    let _operator = land.operator();
+    land.namespace("team-a", json!({})).await;
+    let path = ".spec.containers[*].resources.limits.cpu";
+    land.quota("team-a", "cpu", 5, json!({"apiVersion": "v1", "kind": "Pod", "op": "add", "path": path})).await;
+    let containers = |cpu: u64| {
+        let amount = json!({"cpu": cpu.to_string()});
+        json!([{"name": "c", "image": "i", "resources": {"limits": amount, "requests": amount}}])
+    };
+    let pod = |name: &str, cpu: u64| {
+        let spec = json!({"containers": containers(cpu)});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    };
+    let pods = "/api/v1/namespaces/team-a/pods";
+    until("the quota is in force", async || {
+        let tried = land.call("POST", &format!("{pods}?dryRun=All"), pod("probe", 9)).await;
+        tried.is_err_and(|error| is_denied(&error))
+    })
+    .await;
+    land.call("POST", pods, pod("one", 2)).await.expect("2 of 5");
+    land.shows(&custom("team-a", "cpu"), "2").await;
+    let resize = async |cpu: u64| {
+        land.call("PATCH", &format!("{pods}/one/resize"), json!({"spec": {"containers": containers(cpu)}})).await
+    };
+    let larger = resize(6).await.expect_err("6 of 5");
+    assert!(is_denied(&larger), "{larger}");
+    resize(4).await.expect("4 of 5");
+    land.shows(&custom("team-a", "cpu"), "4").await;
+    assert!(is_denied(&land.call("POST", pods, pod("two", 2)).await.expect_err("6 of 5")));
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"}});
+    land.call("POST", &format!("{pods}/one/eviction"), eviction).await.expect("evicted");
+    land.shows(&custom("team-a", "cpu"), "0").await;
+    until("there is room again", async || land.call("POST", pods, pod("two", 5)).await.is_ok()).await;
+}
