@@ -149,6 +149,8 @@ impl Bench {
     /// Waits until the server has audited itself for the first time: that belongs to no phase.
     async fn await_first_audit(&mut self, started: Instant) -> anyhow::Result<()> {
         tokio::time::sleep(AUDITED.saturating_sub(started.elapsed())).await;
+        // It has been silent for so long.
+        self.connection = self.target.connect().await?;
         // One audit at a time: when this one is answered, the other is over.
         self.audit().await
     }

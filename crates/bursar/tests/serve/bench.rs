@@ -71,8 +71,10 @@ fn operator() {
 
 #[test]
 fn stall() {
-    let figures = figures("stall --millis 200 --pods 6600");
-    for phase in ["idle", "install", "relabel", "audit", "delete"] {
+    let figures = figures("stall --millis 200 --pods 6600 --claims 600 --waiting-claims 60");
+    let claims =
+        ["claims_bucket", "claims_dimension", "waiting_bucket", "waiting_dimension", "claims_move", "claims_pool"];
+    for phase in ["idle", "install", "relabel", "audit", "delete"].into_iter().chain(claims) {
         assert!(figures[&format!("worst_stall_ms_{phase}")] > 0.0, "{figures:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! meanwhile either.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A clock that is set forward at once and never back: it goes on by itself until the clock on the wall has caught up.
 #[derive(Debug, Default)]
@@ -25,20 +25,21 @@ impl Moment {
             return wall_ms;
         };
         // Less than a millisecond is not lost: it is counted from where it began.
-        let passed = instant.saturating_duration_since(before).as_millis();
-        let by_itself = at_ms.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX));
-        let now_ms = wall_ms.max(by_itself);
-        if now_ms > at_ms {
-            *last = Some((instant, now_ms));
+        let passed_ms = u64::try_from(instant.saturating_duration_since(before).as_millis()).unwrap_or(u64::MAX);
+        let by_itself = at_ms.saturating_add(i64::try_from(passed_ms).unwrap_or(i64::MAX));
+        if wall_ms > by_itself {
+            *last = Some((instant, wall_ms));
+            return wall_ms;
         }
-        now_ms
+        if let Some(counted) = before.checked_add(Duration::from_millis(passed_ms)) {
+            *last = Some((counted, by_itself));
+        }
+        by_itself
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

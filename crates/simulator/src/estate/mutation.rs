@@ -133,7 +133,8 @@ pub const ALL: [(Mutation, &[&str]); 54] = [
     (Mutation::ShadowRefuses, &["A4: "]),
     (Mutation::ShadowIsShown, &["nobody is to be told of"]),
     (Mutation::KeepsTheForsaken, &["is left of what is gone"]),
-    (Mutation::NeverSweeps, &["is left of what is gone"]),
+    // Whoever sweeps nothing publishes nothing either.
+    (Mutation::NeverSweeps, &["is left of what is gone", "status of "]),
     (Mutation::CountsAGrantTwice, &["the limit of"]),
     (Mutation::ChargesTheDenied, &["D6: "]),
     (Mutation::ForgetsAClaim, &["is charged nothing", "has or waits for"]),

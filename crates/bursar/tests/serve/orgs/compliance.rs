@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::platform::{Platform, of_env, scale};
+use super::platform::{LOOK, Platform, of_env, scale};
+use crate::harness::PATIENCE;
 
 /// Each test as it is, and with kills.
 macro_rules! compliance {
@@ -176,14 +177,31 @@ async fn race(kills: bool) {
     let (one, other) = both(&mut platform).await;
     assert_eq!((one.0, other.0), (200, 200), "{one:?} {other:?}");
     platform.kill();
-    // Who asked later waits; in one and the same millisecond it is the later name.
-    let later = if one.1["changed_seq"].as_i64() > other.1["changed_seq"].as_i64() { "prod" } else { "test" };
-    let earlier = if later == "prod" { "test" } else { "prod" };
-    let waits = |(_, status): &(u16, Value)| {
+    let waits = |status: &Value| {
         status["groups"][0]["unschedulable_reason"] == "org_quota_exceeded:max_instances"
             && status["groups"][0]["unmet_replicas"] == 3
     };
-    platform.until(&format!("GET {}", of_env(later, "status")), &Value::Null, waits).await;
+    let begun = std::time::Instant::now();
+    let later = 'found: loop {
+        for env in ["prod", "test"] {
+            if waits(&platform.get(&of_env(env, "status")).await) {
+                break 'found env;
+            }
+        }
+        assert!(begun.elapsed() < PATIENCE, "neither of the two waits");
+        tokio::time::sleep(LOOK).await;
+    };
+    let earlier = if later == "prod" { "test" } else { "prod" };
+    // It is who asked later, in one and the same millisecond the later name; but nobody gives way to one who asked before him and was
+    // accepted after him.
+    let asked_later = if one.1["changed_seq"].as_i64() > other.1["changed_seq"].as_i64() { "prod" } else { "test" };
+    let told = platform.told("env.scale_set").await;
+    let accepted = |env: &str| told.iter().rposition(|event| event["aggregate_id"] == format!("shop.{env}"));
+    assert!(accepted("prod").is_some() && accepted("test").is_some(), "{told:?}");
+    let accepted_later = if accepted("prod") > accepted("test") { "prod" } else { "test" };
+    if asked_later == accepted_later {
+        assert_eq!(later, asked_later, "{one:?} {other:?}");
+    }
     platform.until_ready(earlier, 4).await;
     platform.until_ready(later, 1).await;
     assert_eq!(platform.usage("max_instances").await, (5, 5));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{PATIENCE, Server};
 
 /// Between two looks at what happens by itself.
-const LOOK: Duration = Duration::from_millis(50);
+pub const LOOK: Duration = Duration::from_millis(50);
 
 pub struct Platform {
     pub server: Server,
