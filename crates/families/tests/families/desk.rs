@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Draft, Expect, ObjectKey, Recount, Refused, Write, WriteKind};
+use engine::{Draft, Expect, ObjectKey, Recount, Refused, Sight, Write, WriteKind};
 use families::metrics::{Samples, Survey};
 use families::{Admission, BalanceLine, Balances, Change, Families, Family, Operation, Origin, PolicyObject, Settings};
 use kinds::field_error::{FieldError, join};
@@ -105,15 +105,28 @@ impl Desk {
     }
 
     /// Stores an object as a version before might have, which refused other things.
-    pub fn store(&mut self, of: &GroupResource, namespace: &str, name: &str, mut object: Value) {
+    pub fn store(&mut self, of: &GroupResource, namespace: &str, name: &str, object: Value) {
+        let draft = self.stored_as(namespace, name, object);
+        let key = ObjectKey::new(of.clone(), namespace, name);
+        self.write((key, WriteKind::Create(draft))).unwrap();
+    }
+
+    /// Shows an object that somebody else has stored, whatever would have been refused here.
+    pub fn see(&mut self, of: &GroupResource, namespace: &str, name: &str, object: Value) {
+        let draft = Some(self.stored_as(namespace, name, object));
+        let key = ObjectKey::new(of.clone(), namespace, name);
+        self.desk.see(Sight { key, draft, keeps_hold: false, now_ms: self.now_ms });
+        assert!((0..64).any(|_| self.desk.publish(self.now_ms) == 0), "every status comes to rest");
+    }
+
+    fn stored_as(&mut self, namespace: &str, name: &str, mut object: Value) -> Draft {
         self.uids += 1;
         object["metadata"]["name"] = json!(name);
         if !namespace.is_empty() {
             object["metadata"]["namespace"] = json!(namespace);
         }
         object["metadata"]["uid"] = json!(kinds::uid::text(SubjectId(self.uids)));
-        let key = ObjectKey::new(of.clone(), namespace, name);
-        self.write((key, WriteKind::Create(Draft::new(object).unwrap()))).unwrap();
+        Draft::new(object).unwrap()
     }
 
     /// Writes a status as whoever may write one does.

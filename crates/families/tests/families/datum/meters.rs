@@ -283,12 +283,6 @@ fn a_project_that_joins_an_organization_is_not_shown_by_its_meter_before_it_lags
     desk.apply(&projects(), "", "b", of("acme")).unwrap();
     let limits = [limit(CPU, &[("10", json!({}))])];
     desk.apply(&grants(), "b", "g", grant("Organization", "acme", &limits)).unwrap();
-    let sample = |desk: &mut Desk, entity: &str, cores: i128| {
-        let mut object = desk.projected(&effective(), "", entity);
-        let (nanos, at) = ((cores * 1_000_000_000).to_string(), desk.now_ms);
-        object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": nanos, "takenAtMs": at}]);
-        desk.apply(&effective(), "", entity, object).unwrap();
-    };
     sample(&mut desk, "project-a", 0);
     desk.apply(&claims(), "a", "old", claim(&[(CPU, "6")], json!({}))).unwrap();
     assert_eq!(desk.phase("a", "old"), "Granted/QuotaAvailable");
@@ -313,6 +307,14 @@ fn a_project_that_joins_an_organization_is_not_shown_by_its_meter_before_it_lags
     assert_eq!(desk.drawn("organization-acme", CPU), "9/10");
 }
 
+/// What a meter says of an entity at this moment.
+fn sample(desk: &mut Desk, entity: &str, cores: i128) {
+    let mut object = desk.projected(&effective(), "", entity);
+    let (nanos, at) = ((cores * 1_000_000_000).to_string(), desk.now_ms);
+    object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": nanos, "takenAtMs": at}]);
+    desk.apply(&effective(), "", entity, object).unwrap();
+}
+
 /// The meter of an organization shows all of its projects; what they claim by grants of their own is none of what nobody claimed.
 #[test]
 fn what_projects_have_by_their_own_grants_is_taken_off_no_organization() {
@@ -331,12 +333,6 @@ fn what_projects_have_by_their_own_grants_is_taken_off_no_organization() {
     let ten = [limit(CPU, &[("10", json!({}))])];
     desk.apply(&grants(), "b", "g", grant("Organization", "acme", &ten)).unwrap();
     desk.apply(&grants(), "a", "own", grant("Project", "a", &ten)).unwrap();
-    let sample = |desk: &mut Desk, entity: &str, cores: i128| {
-        let mut object = desk.projected(&effective(), "", entity);
-        let (nanos, at) = ((cores * 1_000_000_000).to_string(), desk.now_ms);
-        object["spec"]["usage"] = json!([{"account": CPU, "valueNanos": nanos, "takenAtMs": at}]);
-        desk.apply(&effective(), "", entity, object).unwrap();
-    };
     sample(&mut desk, "project-a", 0);
     desk.apply(&claims(), "a", "own", claim(&[(CPU, "6")], json!({}))).unwrap();
     assert_eq!(desk.phase("a", "own"), "Granted/QuotaAvailable");

@@ -74,6 +74,24 @@ fn a_stored_definition_that_means_nothing_says_so() {
 }
 
 #[test]
+fn of_two_definitions_of_one_resource_that_were_stored_elsewhere_the_second_says_so() {
+    let mut desk = desk();
+    let foreign = || definition("x.example.com/two", "count", None);
+    for name in ["one", "two"] {
+        desk.see(&definitions(), "", name, foreign());
+    }
+    assert_eq!(
+        desk.conditions(&definitions(), "", "one"),
+        "Ready=True/DefinitionActive DefinitionValid=True/ValidationSuccessful"
+    );
+    let second = "Ready=False/InvalidDefinition DefinitionValid=False/DuplicateResourceName";
+    assert_eq!(desk.conditions(&definitions(), "", "two"), second);
+    // Here it is refused.
+    let refused = desk.apply(&definitions(), "", "three", foreign()).unwrap_err();
+    assert!(refused.contains("is defined by ServiceQuotaDefinition \"one\" already"), "{refused}");
+}
+
+#[test]
 fn a_stored_claim_that_cannot_be_read_is_denied() {
     let mut desk = desk();
     let claim = || claim(&[(CPU, "1")], json!({}));
